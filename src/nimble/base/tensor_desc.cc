@@ -1,0 +1,44 @@
+#include "nimble/base/tensor_desc.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace nimble {
+
+int64_t TensorDesc::numel() const {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
+
+int64_t TensorDesc::begin_byte() const {
+  return offset * dtype.bytes;  // the framework has no negative strides
+}
+
+int64_t TensorDesc::end_byte() const {
+  if (numel() == 0) return begin_byte();
+  int64_t last = offset;
+  for (size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
+  return (last + 1) * dtype.bytes;
+}
+
+bool TensorDesc::is_dense() const {
+  std::vector<size_t> dims;
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (sizes[d] != 1) dims.push_back(d);
+  std::sort(dims.begin(), dims.end(), [&](size_t a, size_t b) { return strides[a] < strides[b]; });
+  int64_t expected = 1;
+  for (size_t d : dims) {
+    if (sizes[d] == 0) return true;
+    if (strides[d] != expected) return false;
+    expected *= sizes[d];
+  }
+  return true;
+}
+
+std::string TensorDesc::to_string() const {
+  std::string text = dtype.name + "[";
+  for (size_t d = 0; d < sizes.size(); ++d)
+    text += (d ? "," : "") + std::to_string(sizes[d]);
+  return text + "]";
+}
+
+}  // namespace nimble

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "nimble/graph/graph.h"
+#include "nimble/schedule/dag.h"
+#include "nimble/schedule/memory_plan.h"
+#include "nimble/schedule/schedule.h"
+#include "nimble/schedule/stream_assignment.h"
+
+namespace nimble {
+
+// The graph's ops and edges as a plain DAG.
+Dag dependency_dag(const Graph& graph);
+
+// Turns an assignment into a schedule: one task per op, the fewest waits (edges of the minimum
+// equivalent graph that cross streams, less those that earlier waits imply, by vector clocks), and
+// a memory plan for every intermediate that is neither an output nor listed in `unplanned`.
+struct BuiltSchedule {
+  Schedule schedule;
+  MemoryPlanStats memory;
+};
+BuiltSchedule build_schedule(const Graph& graph, const StreamAssignment& assignment,
+                             const std::vector<double>& cost_ns,
+                             const std::vector<bool>& unplanned_memories = {});
+
+// All ops on one stream, in recorded order.
+StreamAssignment single_stream(const Graph& graph);
+
+}  // namespace nimble

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nimble/base/ids.h"
+
+namespace nimble {
+
+// The bytes [begin, end) of a memory that a task reads or writes.
+struct Touch {
+  MemoryId memory;
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool writes = false;
+};
+
+struct Task {
+  std::string label;   // the op
+  std::string module;  // where in the user's model
+  std::vector<Touch> touches;
+  double cost_ns = 0;  // measured, on the number of threads it will have
+};
+
+// "Go on when `stream` has finished its step `step`."
+struct Wait {
+  StreamId stream;
+  uint32_t step = 0;
+  auto operator<=>(const Wait&) const = default;
+};
+
+struct Step {
+  TaskId task;
+  std::vector<Wait> waits;  // before the task
+};
+
+// Where a memory is. `in_arena` false: somewhere else (an input, a weight, an output), alone.
+struct Placement {
+  bool in_arena = false;
+  size_t offset = 0;
+  size_t bytes = 0;
+  bool order_only = false;  // no bytes; every pair of touches is ordered (a random generator)
+};
+
+// The plan: which task on which stream, after which waits, in which memory. Immutable once made,
+// and complete: `verify_schedule` needs nothing else to prove it free of races.
+struct Schedule {
+  std::vector<Task> tasks;  // in recorded order, which is a valid serial order
+  std::vector<std::vector<Step>> streams;
+  std::vector<Placement> placements;  // by MemoryId
+  size_t arena_bytes = 0;
+
+  size_t wait_count() const;
+};
+
+}  // namespace nimble
