@@ -35,10 +35,13 @@ bool TensorDesc::is_dense() const {
 }
 
 std::string TensorDesc::to_string() const {
-  std::string text = dtype.name + "[";
-  for (size_t d = 0; d < sizes.size(); ++d)
-    text += (d ? "," : "") + std::to_string(sizes[d]);
-  return text + "]";
+  std::string text = dtype.name;
+  const char* separator = "[";
+  for (int64_t size : sizes) {
+    text.append(separator).append(std::to_string(size));
+    separator = ",";
+  }
+  return text.append(sizes.empty() ? "[]" : "]");
 }
 
 }  // namespace nimble

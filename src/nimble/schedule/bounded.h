@@ -10,8 +10,8 @@ namespace nimble {
 
 struct BoundedOptions {
   size_t workers = 1;
-  double wait_ns = 200;       // what a wait on another worker costs
-  size_t search_steps = 2000; // of local search; deterministic
+  double wait_ns = 200;        // what a wait on another worker costs
+  size_t search_steps = 2000;  // of local search; deterministic
 };
 
 struct BoundedSchedule {
@@ -22,8 +22,10 @@ struct BoundedSchedule {
 
 // Maps nodes to a fixed number of workers from measured costs:
 //
-//   1. List scheduling, longest path to the end first, on the worker where it ends earliest.
-//   2. Local search: move or swap nodes on the critical path while the simulated time falls.
+//   1. List scheduling, longest path to the end first, on the worker where it ends earliest, in a
+//      gap if it fits.
+//   2. Local search: move or swap nodes on the critical path while the simulated time falls, and
+//      others for fewer edges between workers while it does not rise.
 //
 // Never worse than all nodes on one worker, as simulated.
 BoundedSchedule assign_bounded_streams(const Dag& dag, const std::vector<double>& cost_ns,

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "nimble/schedule/bit_matrix.h"
+
 namespace nimble {
 
 // A dependency graph over nodes 0..size-1 whose numbering is a topological order: every edge goes
@@ -25,14 +27,12 @@ std::vector<std::vector<uint32_t>> predecessors(const Dag& dag);
 class Reachability {
  public:
   explicit Reachability(const Dag& dag);
-  bool reaches(uint32_t from, uint32_t to) const {
-    return rows_[from * words_ + to / 64] >> (to % 64) & 1;
-  }
+  bool reaches(uint32_t from, uint32_t to) const { return rows_.test(from, to); }
   bool ordered(uint32_t a, uint32_t b) const { return reaches(a, b) || reaches(b, a); }
+  const BitMatrix& rows() const { return rows_; }
 
  private:
-  size_t words_;
-  std::vector<uint64_t> rows_;
+  BitMatrix rows_;
 };
 
 // The fewest edges with the same reachability (unique for a DAG: its transitive reduction).

@@ -30,6 +30,10 @@ StreamAssignment assign_unbounded_streams(const Dag& dag);
 // by stream order.
 size_t count_waits(const Dag& minimum_equivalent, const StreamAssignment& assignment);
 
+// A serial order that keeps every edge and the order within each stream. The assignment must have
+// every node exactly once and must not contradict the edges.
+std::vector<uint32_t> execution_order(const Dag& dag, const StreamAssignment& assignment);
+
 // The degree of logical concurrency: the largest set of nodes no two of which are ordered
 // (Dilworth: nodes minus a maximum matching of the closure).
 size_t degree_of_concurrency(const Reachability& reachability, size_t size);

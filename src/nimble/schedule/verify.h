@@ -14,7 +14,8 @@ namespace nimble {
 //   3. Two tasks that touch common bytes of one memory, at least one writing, are ordered as
 //      recorded (every two touches of an order-only memory count as such).
 //   4. Two memories that share bytes of the arena: every task of one happens before every task of
-//      the other. Placements lie inside the arena.
+//      the other, and is recorded before it (the recorded order is a valid serial order).
+//      Placements lie inside the arena, touches inside their placement.
 //
 // Returns one sentence per violation; none means proven.
 std::vector<std::string> verify_schedule(const Schedule& schedule);

@@ -1,0 +1,15 @@
+#include <torch/csrc/utils/pybind.h>
+
+#include "nimble/python/engine_binding.h"
+#include "nimble/python/errors.h"
+#include "nimble/python/source_location.h"
+#include "nimble/torch/recording.h"
+
+PYBIND11_MODULE(_C, module) {
+  nimble::bind_errors(module);
+  nimble::bind_engine(module);
+  nimble::set_source_locator(nimble::python_source_location);
+  module.def("enter_module", &nimble::enter_module);
+  module.def("leave_module", &nimble::leave_module);
+  module.def("refuse_recording", &nimble::refuse_recording);
+}

@@ -1,0 +1,149 @@
+#include "nimble/schedule/build.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "nimble/base/error.h"
+
+namespace nimble {
+namespace {
+
+Task make_task(const Graph& graph, const Op& op) {
+  Task task;
+  task.label = op.name;
+  task.module = op.module;
+  for (const Operand& operand : op.operands) {
+    if (!operand.reads && !operand.writes) continue;  // looked at its shape only
+    Touch touch{.memory = operand.memory, .writes = operand.writes};
+    if (graph.memories[operand.memory.index].role != Role::kGenerator) {
+      const TensorDesc& desc = graph.views[operand.view.index].desc;
+      touch.begin = desc.begin_byte();
+      touch.end = desc.end_byte();
+    }
+    task.touches.push_back(touch);
+  }
+  return task;
+}
+
+// Puts the steps on their streams with the fewest waits that cover every edge.
+//
+// Every finished step has a vector clock: how many steps of each stream are surely done by then.
+// A step needs, of each other stream, the last step that an edge comes from. It waits for it only
+// if neither the step before it on its own stream nor another step it waits for knows of it.
+// What is left is the transitive reduction of edges and stream order, which is unique.
+class WaitBuilder {
+ public:
+  WaitBuilder(const Dag& dag, const StreamAssignment& assignment)
+      : stream_count_(assignment.streams.size()),
+        sources_(predecessors(dag)),
+        places_(dag.size()),
+        clocks_(dag.size() * stream_count_, 0),
+        streams_(stream_count_) {
+    for (uint32_t stream = 0; stream < stream_count_; ++stream) {
+      const auto& nodes = assignment.streams[stream];
+      streams_[stream].resize(nodes.size());
+      for (uint32_t step = 0; step < nodes.size(); ++step) {
+        streams_[stream][step].task = TaskId(nodes[step]);
+        places_[nodes[step]] = {stream, step};
+      }
+    }
+  }
+
+  std::vector<std::vector<Step>> run(const std::vector<uint32_t>& order) && {
+    for (uint32_t node : order) add_waits(node);
+    return std::move(streams_);
+  }
+
+ private:
+  struct Place {
+    uint32_t stream = 0;
+    uint32_t step = 0;
+  };
+
+  uint32_t* clock_of(uint32_t node) { return clocks_.data() + node * stream_count_; }
+  uint32_t* clock_of(const Wait& wait) {
+    return clock_of(streams_[wait.stream.index][wait.step].task.index);
+  }
+  static bool knows(const uint32_t* clock, const Wait& wait) {
+    return clock[wait.stream.index] > wait.step;
+  }
+  void learn(uint32_t* clock, const uint32_t* other) const {
+    for (size_t stream = 0; stream < stream_count_; ++stream)
+      clock[stream] = std::max(clock[stream], other[stream]);
+  }
+
+  void add_waits(uint32_t node) {
+    const Place place = places_[node];
+    uint32_t* clock = clock_of(node);
+    if (place.step > 0) learn(clock, clock_of(streams_[place.stream][place.step - 1].task.index));
+
+    needed_.clear();
+    for (uint32_t source : sources_[node]) {
+      const Wait wait{StreamId(places_[source].stream), places_[source].step};
+      if (!knows(clock, wait)) needed_.push_back(wait);
+    }
+    std::sort(needed_.begin(), needed_.end());
+    auto& waits = streams_[place.stream][place.step].waits;
+    for (const Wait& wait : needed_) {
+      const bool implied = std::any_of(needed_.begin(), needed_.end(), [&](const Wait& other) {
+        return other != wait && knows(clock_of(other), wait);
+      });
+      if (!implied) waits.push_back(wait);
+    }
+    for (const Wait& wait : waits) learn(clock, clock_of(wait));
+    clock[place.stream] = place.step + 1;
+  }
+
+  size_t stream_count_;
+  std::vector<std::vector<uint32_t>> sources_;
+  std::vector<Place> places_;     // by node
+  std::vector<uint32_t> clocks_;  // by node, then stream
+  std::vector<std::vector<Step>> streams_;
+  std::vector<Wait> needed_;
+};
+
+}  // namespace
+
+Dag dependency_dag(const Graph& graph) {
+  std::vector<std::pair<uint32_t, uint32_t>> edges;
+  edges.reserve(graph.edges.size());
+  for (const Edge& edge : graph.edges) edges.emplace_back(edge.before.index, edge.after.index);
+  return make_dag(graph.ops.size(), edges);
+}
+
+BuiltSchedule build_schedule(const Graph& graph, const StreamAssignment& assignment,
+                             const std::vector<double>& cost_ns,
+                             const std::vector<bool>& unplanned_memories) {
+  NIMBLE_ASSERT(cost_ns.empty() || cost_ns.size() == graph.ops.size());
+  NIMBLE_ASSERT(unplanned_memories.empty() || unplanned_memories.size() == graph.memories.size());
+  BuiltSchedule built;
+  Schedule& schedule = built.schedule;
+  for (const Op& op : graph.ops) schedule.tasks.push_back(make_task(graph, op));
+  for (size_t i = 0; i < cost_ns.size(); ++i) schedule.tasks[i].cost_ns = cost_ns[i];
+
+  const Dag dag = dependency_dag(graph);
+  const std::vector<uint32_t> order = execution_order(dag, assignment);
+  schedule.streams = WaitBuilder(dag, assignment).run(order);
+
+  std::vector<ArenaRequest> requests;
+  for (size_t i = 0; i < graph.memories.size(); ++i) {
+    const Memory& memory = graph.memories[i];
+    schedule.placements.push_back(
+        {.bytes = memory.bytes, .order_only = memory.role == Role::kGenerator});
+    const bool unplanned = !unplanned_memories.empty() && unplanned_memories[i];
+    if (memory.role == Role::kIntermediate && !memory.is_output && !unplanned)
+      requests.push_back({MemoryId(i), memory.bytes});
+  }
+  built.memory = plan_memory(schedule, requests);
+  return built;
+}
+
+StreamAssignment single_stream(const Graph& graph) {
+  StreamAssignment assignment;
+  assignment.streams.emplace_back(graph.ops.size());
+  std::iota(assignment.streams[0].begin(), assignment.streams[0].end(), 0);
+  return assignment;
+}
+
+}  // namespace nimble

@@ -1,0 +1,248 @@
+#include "nimble/torch/engine.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/Parallel.h>
+#include <c10/core/DefaultDtype.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+
+#include "nimble/base/error.h"
+#include "nimble/schedule/bounded.h"
+#include "nimble/schedule/verify.h"
+#include "nimble/torch/intra_op.h"
+#include "nimble/torch/prepare.h"
+#include "nimble/torch/tensor_conversion.h"
+
+namespace nimble {
+namespace {
+
+// One lock for the idle lists of all engines, so that fork() can hold it: in the child it is free.
+std::mutex& idle_lock() {
+  static auto& mutex = *new std::mutex;
+  static const int registered =
+      pthread_atfork([] { idle_lock().lock(); }, [] { idle_lock().unlock(); },
+                     [] { idle_lock().unlock(); });
+  (void)registered;
+  return mutex;
+}
+
+struct Bytes {
+  const char* begin;
+  const char* end;
+  bool overlaps(const Bytes& other) const { return begin < other.end && other.begin < end; }
+};
+
+Bytes bytes_of(const at::Tensor& tensor) {
+  const TensorDesc desc = describe(tensor);
+  const auto* begin = static_cast<const char*>(tensor.const_data_ptr());
+  return {begin, begin + (desc.end_byte() - desc.begin_byte())};
+}
+
+}  // namespace
+
+AmbientState AmbientState::now() {
+  AmbientState state;
+  state.autocast = at::autocast::is_autocast_enabled(at::kCPU);
+  if (state.autocast) state.autocast_dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  state.default_dtype = c10::get_default_dtype_as_scalartype();
+  return state;
+}
+
+std::string AmbientState::to_string() const {
+  return message("autocast ", autocast ? c10::toString(autocast_dtype) : "off",
+                 ", default dtype ", c10::toString(default_dtype));
+}
+
+// An instance for the time of one call.
+class Engine::Borrowed {
+ public:
+  explicit Borrowed(Engine& engine) : engine_(engine) {
+    {
+      std::lock_guard lock(idle_lock());
+      if (!engine_.idle_.empty()) {
+        instance_ = std::move(engine_.idle_.back());
+        engine_.idle_.pop_back();
+      }
+    }
+    if (!instance_)
+      instance_ = std::make_unique<Instance>(*engine_.plan_, engine_.planned_,
+                                             engine_.options_.borrowed_outputs);
+  }
+  ~Borrowed() {
+    std::lock_guard lock(idle_lock());
+    engine_.idle_.push_back(std::move(instance_));
+  }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  Instance& operator*() const { return *instance_; }
+
+ private:
+  Engine& engine_;
+  std::unique_ptr<Instance> instance_;
+};
+
+Engine::Engine(const TensorFunction& function, const std::vector<at::Tensor>& inputs,
+               const Options& options, const NamedTensors& names)
+    : options_(options), ambient_(AmbientState::now()) {
+  if (options_.threads <= 0) options_.threads = at::get_num_threads();
+  Prepared prepared = prepare(function, inputs, options_, names);
+  plan_ = std::move(prepared.plan);
+  planned_ = std::move(prepared.schedule);
+  report_ = prepared.report;
+  idle_.reserve(16);
+  idle_.push_back(std::move(prepared.instance));
+
+  const Recording& recording = plan_->recording;
+  for (const auto& [name, tensor] : names) {
+    if (!tensor.defined() || !tensor.has_storage()) continue;
+    const auto* storage = tensor.storage().unsafeGetStorageImpl();
+    const bool used = std::any_of(
+        recording.storages.begin(), recording.storages.end(),
+        [&](const c10::Storage& s) { return s && s.unsafeGetStorageImpl() == storage; });
+    if (used) watched_.push_back({name, tensor, storage, tensor.storage_offset()});
+  }
+  output_views_input_.resize(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    for (const Port& output : plan_->graph.outputs)
+      if (output.memory == plan_->graph.inputs[i].memory &&
+          output.view != plan_->graph.inputs[i].view)
+        output_views_input_[i] = true;
+  const auto& written = recording.input_is_written;
+  writes_caller_memory_ = std::find(written.begin(), written.end(), true) != written.end() ||
+                          !recording.written_externals.empty();
+  check_overlaps(inputs);
+}
+
+std::vector<at::Tensor> Engine::run(c10::ArrayRef<at::Tensor> inputs) {
+  check(inputs);
+  Borrowed instance(*this);
+  return (*instance).run(inputs);
+}
+
+std::vector<TaskTime> Engine::run_timed(c10::ArrayRef<at::Tensor> inputs) {
+  check(inputs);
+  Borrowed instance(*this);
+  return (*instance).run_timed(inputs);
+}
+
+void Engine::check(c10::ArrayRef<at::Tensor> inputs) const {
+  if (inputs.size() != plan_->graph.inputs.size())
+    throw UserError(message("prepared for ", plan_->graph.inputs.size(), " input tensors, got ",
+                            inputs.size()));
+  for (size_t i = 0; i < inputs.size(); ++i) check_input(i, inputs[i]);
+  if (writes_caller_memory_) check_overlaps(inputs);
+  if (const std::string moved = moved_tensor(); !moved.empty())
+    throw UserError(message("the model changed since it was prepared: '", moved,
+                            "' was given other memory; call prepare() again"));
+  if (const AmbientState now = AmbientState::now(); now != ambient_)
+    throw UserError(message("prepared with ", ambient_.to_string(), ", called with ",
+                            now.to_string(), ": call it under the same settings or prepare again"));
+}
+
+void Engine::check_input(size_t index, const at::Tensor& input) const {
+  const TensorDesc& desc = plan_->graph.views[plan_->graph.inputs[index].view.index].desc;
+  if (!is_plain(input)) {
+    throw UserError(message("input ", index, ": prepared for ", desc.to_string(),
+                            " on the CPU, got ", why_not_plain(input)));
+  }
+  if (input.sizes() != at::IntArrayRef(desc.sizes) ||
+      static_cast<int8_t>(input.scalar_type()) != desc.dtype.code)
+    throw UserError(message("input ", index, ": prepared for ", desc.to_string(), ", got ",
+                            describe(input).to_string(),
+                            ": call prepare() with an example like it, or use nimble.compile, "
+                            "which prepares itself for new shapes"));
+  if (input.requires_grad() && at::GradMode::is_enabled())
+    throw UserError(message("input ", index,
+                            " requires grad, and this was prepared for inference: detach it or "
+                            "call under torch.no_grad()"));
+  if (output_views_input_[index] && input.strides() != at::IntArrayRef(desc.strides))
+    throw UserError(message("input ", index, ": prepared with strides ",
+                            at::IntArrayRef(desc.strides), ", got ", input.strides(),
+                            "; an output is a view of it, so the strides must be the same"));
+}
+
+// What the program writes must not be seen through another input: the recording had them apart.
+void Engine::check_overlaps(c10::ArrayRef<at::Tensor> inputs) const {
+  const Recording& recording = plan_->recording;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Bytes mine = bytes_of(inputs[i]);
+    for (size_t j = 0; j < inputs.size(); ++j)
+      if (i != j && recording.input_is_written[i] && mine.overlaps(bytes_of(inputs[j])))
+        throw UserError(message("inputs ", i, " and ", j,
+                                " share memory and the program writes input ", i,
+                                ": pass a copy (clone()) of one of them"));
+    for (const c10::Storage& storage : recording.storages) {
+      if (!storage || !storage.data()) continue;
+      const auto* begin = static_cast<const char*>(storage.data());
+      if (!mine.overlaps({begin, begin + storage.nbytes()})) continue;
+      const bool external_written = std::any_of(
+          recording.written_externals.begin(), recording.written_externals.end(),
+          [&](const at::Tensor& t) { return t.storage().is_alias_of(storage); });
+      if (external_written || recording.input_is_written[i])
+        throw UserError(message("input ", i, " shares memory with a tensor that the program uses "
+                                "besides its inputs, and one of them is written: pass a copy "
+                                "(clone())"));
+    }
+  }
+}
+
+std::string Engine::moved_tensor() const {
+  for (const Watched& watched : watched_) {
+    const c10::TensorImpl* impl = watched.tensor.unsafeGetTensorImpl();
+    if (!impl->has_storage() ||
+        impl->unsafe_storage().unsafeGetStorageImpl() != watched.storage ||
+        impl->storage_offset() != watched.offset)
+      return watched.name;
+  }
+  const auto& storages = plan_->recording.storages;
+  for (size_t i = 0; i < storages.size(); ++i)
+    if (storages[i] && storages[i].nbytes() < plan_->recording.trace.buffers[i].bytes)
+      return plan_->recording.trace.buffers[i].name;
+  return "";
+}
+
+size_t Engine::peak_bytes() const {
+  const Graph& graph = plan_->graph;
+  size_t fixed = schedule().arena_bytes;
+  std::vector<int> last_use(graph.memories.size(), -1);
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    for (const Operand& operand : graph.ops[i].operands)
+      last_use[operand.memory.index] = static_cast<int>(i);
+  for (size_t m = 0; m < graph.memories.size(); ++m)
+    if (graph.memories[m].is_output && graph.memories[m].role == Role::kIntermediate &&
+        !plan_->adopted[m])
+      fixed += graph.memories[m].bytes;
+  size_t held = 0;
+  size_t most = 0;
+  std::vector<bool> live(graph.memories.size());
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    for (const Operand& operand : graph.ops[i].operands) {
+      const size_t m = operand.memory.index;
+      if (!plan_->adopted[m] || live[m]) continue;
+      live[m] = true;
+      held += graph.memories[m].bytes;
+    }
+    most = std::max(most, held);
+    for (const Operand& operand : graph.ops[i].operands) {
+      const size_t m = operand.memory.index;
+      if (!live[m] || graph.memories[m].is_output || last_use[m] != static_cast<int>(i)) continue;
+      live[m] = false;
+      held -= graph.memories[m].bytes;
+    }
+  }
+  return fixed + most;
+}
+
+std::vector<at::Tensor> Recorded::operator()(const std::vector<at::Tensor>& inputs) const {
+  return engine_->run(inputs);
+}
+
+Recorded record(const TensorFunction& function, const std::vector<at::Tensor>& inputs,
+                const Options& options) {
+  return Recorded(std::make_shared<Engine>(function, inputs, options, NamedTensors{}));
+}
+
+}  // namespace nimble

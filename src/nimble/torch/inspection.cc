@@ -1,0 +1,41 @@
+#include "nimble/torch/inspection.h"
+
+#include "nimble/graph/dump.h"
+#include "nimble/runtime/timeline.h"
+#include "nimble/schedule/build.h"
+#include "nimble/schedule/stream_assignment.h"
+#include "nimble/schedule/verify.h"
+#include "nimble/torch/saved_state.h"
+
+namespace nimble {
+
+LogicalConcurrency logical_concurrency(const Engine& engine) {
+  const Dag dag = dependency_dag(engine.plan().graph);
+  const Reachability reachability(dag);
+  const Dag reduced = minimum_equivalent_graph(dag, reachability);
+  const StreamAssignment assignment = assign_unbounded_streams(dag);
+  return {degree_of_concurrency(reachability, dag.size()), assignment.streams.size(),
+          count_waits(reduced, assignment), reduced.edge_count()};
+}
+
+std::vector<std::string> verify(const Engine& engine) {
+  return verify_schedule(engine.schedule());
+}
+
+std::string graph_text(const Engine& engine) {
+  return dump_text(engine.plan().graph);
+}
+
+std::string graph_dot(const Engine& engine) {
+  return dump_dot(engine.plan().graph);
+}
+
+std::string timeline(Engine& engine, const std::vector<at::Tensor>& inputs) {
+  SavedState state;  // what the program changes is not part of looking at it
+  for (const at::Tensor& tensor : engine.plan().recording.written_externals)
+    state.save(tensor.storage());
+  for (const at::Generator& generator : engine.plan().recording.generators) state.save(generator);
+  return timeline_json(engine.schedule(), engine.run_timed(inputs));
+}
+
+}  // namespace nimble

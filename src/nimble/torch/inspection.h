@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nimble/torch/engine.h"
+
+namespace nimble {
+
+// Questions about a prepared engine that no replay needs; each is answered when asked.
+
+// The program on a device with room for every stream.
+struct LogicalConcurrency {
+  size_t degree = 0;   // the most ops of which no two are ordered
+  size_t streams = 0;  // of the assignment with the fewest waits
+  size_t waits = 0;
+  size_t edges = 0;  // of the minimum equivalent graph
+};
+LogicalConcurrency logical_concurrency(const Engine& engine);
+
+// Proves the schedule free of races again; one sentence per fault.
+std::vector<std::string> verify(const Engine& engine);
+
+std::string graph_text(const Engine& engine);
+std::string graph_dot(const Engine& engine);
+
+// Replays once and says when each task ran, for Perfetto.
+std::string timeline(Engine& engine, const std::vector<at::Tensor>& inputs);
+
+}  // namespace nimble

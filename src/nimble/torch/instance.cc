@@ -1,0 +1,236 @@
+#include "nimble/torch/instance.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+
+#include "nimble/base/error.h"
+#include "nimble/torch/replay_guard.h"
+#include "nimble/torch/tensor_conversion.h"
+
+namespace nimble {
+
+Instance::Instance(const Plan& plan, const PlannedSchedule& planned, bool borrowed_outputs)
+    : plan_(plan),
+      intra_op_threads_(planned.intra_op_threads),
+      borrowed_outputs_(borrowed_outputs),
+      tensors_(plan.graph.views.size()) {
+  const FrameworkDispatch dispatch;
+  const Schedule& schedule = planned.built.schedule;
+  arena_ = at::empty({static_cast<int64_t>(schedule.arena_bytes)},
+                     at::TensorOptions().dtype(at::kByte));
+  make_slots(planned);
+  make_tasks();
+  staging_.resize(plan_.graph.inputs.size());
+  std::vector<TaskBinding> bindings;
+  for (FrameworkTask& task : tasks_) bindings.push_back(task.binding());
+  replayer_ = std::make_unique<Replayer>(schedule, std::move(bindings), framework_workers());
+}
+
+void Instance::make_slots(const PlannedSchedule& planned) {
+  const Schedule& schedule = planned.built.schedule;
+  const Graph& graph = plan_.graph;
+  for (size_t i = 0; i < graph.memories.size(); ++i) {
+    const Memory& memory = graph.memories[i];
+    MemorySlot& slot = slots_.emplace_back();
+    if (memory.role == Role::kExternal || memory.role == Role::kConstant) {
+      slot.storage = plan_.recording.storages[memory.buffer.index];
+      continue;
+    }
+    slot.storage = unbound_storage(memory.bytes);
+    if (memory.role != Role::kIntermediate) continue;
+    if (memory.is_output) output_memories_.push_back(MemoryId(i));
+    if (plan_.adopted[i]) {
+      adopted_memories_.push_back(MemoryId(i));
+      slot.released_after_last_use = !memory.is_output;
+    } else if (memory.is_output) {
+      if (!borrowed_outputs_) continue;
+      slot.owner = at::empty({static_cast<int64_t>(memory.bytes)},
+                             at::TensorOptions().dtype(at::kByte)).storage();
+      slot.bind(slot.owner.mutable_data());
+    } else {
+      slot.bind(static_cast<char*>(arena_.mutable_data_ptr()) + schedule.placements[i].offset);
+    }
+  }
+}
+
+void Instance::make_tasks() {
+  for (size_t i = 0; i < plan_.recording.calls.size(); ++i) {
+    const OpId op(i);
+    FrameworkTask& task = tasks_.emplace_back(
+        plan_.recording.calls[i], plan_.bindings[i],
+        [&](const TensorSlot& slot) { return tensor_for(op, slot.view); },
+        [&](const TensorSlot& slot) -> MemorySlot& { return slot_for(op, slot.view); });
+    std::vector<MemoryId> touched;
+    for (const Operand& operand : plan_.graph.ops[i].operands) {
+      MemorySlot& slot = slots_[operand.memory.index];
+      if (!slot.released_after_last_use ||
+          std::find(touched.begin(), touched.end(), operand.memory) != touched.end())
+        continue;
+      touched.push_back(operand.memory);
+      ++slot.uses_per_replay;
+      task.release_after(slot);
+    }
+  }
+}
+
+MemoryId Instance::memory_for(OpId op, ViewId view) const {
+  for (const Operand& operand : plan_.graph.ops[op.index].operands)
+    if (operand.view == view) return operand.memory;
+  return MemoryId();
+}
+
+MemorySlot& Instance::slot_for(OpId op, ViewId view) {
+  const MemoryId memory = memory_for(op, view);
+  NIMBLE_ASSERT(memory.valid());
+  return slots_[memory.index];
+}
+
+at::Tensor Instance::tensor_for(OpId op, ViewId view) {
+  const MemoryId memory = memory_for(op, view);
+  // An op that only asks for the shape gets a tensor without memory.
+  if (!memory.valid())
+    return make_tensor(plan_.graph.views[view.index].desc, unbound_storage(0));
+  return tensor_on(memory, view);
+}
+
+at::Tensor Instance::tensor_on(MemoryId memory, ViewId view) {
+  auto& known = tensors_[view.index];
+  for (const auto& [where, tensor] : known)
+    if (where == memory) return tensor;
+  known.emplace_back(memory, make_tensor(plan_.graph.views[view.index].desc,
+                                         slots_[memory.index].storage));
+  return known.back().second;
+}
+
+template <class Replay>
+auto Instance::replay(c10::ArrayRef<at::Tensor> inputs, const Replay& replay) {
+  const ReplayGuard guard(intra_op_threads_);
+  try {
+    bind_inputs(inputs);
+    bind_outputs();
+    return replay();
+  } catch (...) {
+    release_results();
+    throw;
+  }
+}
+
+std::vector<at::Tensor> Instance::run(c10::ArrayRef<at::Tensor> inputs) {
+  return replay(inputs, [&] {
+    replayer_->run();
+    return collect_outputs(inputs);
+  });
+}
+
+std::vector<TaskTime> Instance::run_timed(c10::ArrayRef<at::Tensor> inputs) {
+  return replay(inputs, [&] {
+    std::vector<TaskTime> times = replayer_->run_timed();
+    collect_outputs(inputs);
+    return times;
+  });
+}
+
+void Instance::bind_inputs(c10::ArrayRef<at::Tensor> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Port& port = plan_.graph.inputs[i];
+    const TensorDesc& desc = plan_.graph.views[port.view.index].desc;
+    MemorySlot& slot = slots_[port.memory.index];
+    const at::Tensor& input = inputs[i];
+    const bool same_layout = input.strides() == at::IntArrayRef(desc.strides) &&
+                             input.is_conj() == desc.conjugate && input.is_neg() == desc.negative;
+    if (same_layout) {
+      slot.bind(plan_.recording.input_is_written[i] ? input.mutable_data_ptr()
+                                                    : const_cast<void*>(input.const_data_ptr()));
+      staging_[i].reset();
+      continue;
+    }
+    slot.owner = at::empty({static_cast<int64_t>(slot.storage.nbytes())},
+                           at::TensorOptions().dtype(at::kByte)).storage();
+    slot.bind(slot.owner.mutable_data());
+    staging_[i] = make_tensor(desc, slot.owner);
+    staging_[i].copy_(input);
+  }
+}
+
+void Instance::bind_outputs() {
+  if (borrowed_outputs_) return;
+  for (MemoryId memory : output_memories_) {
+    if (plan_.adopted[memory.index]) continue;
+    MemorySlot& slot = slots_[memory.index];
+    const size_t bytes = slot.storage.nbytes();
+    c10::Allocator* allocator = c10::GetCPUAllocator();
+    slot.owner = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), bytes, allocator->allocate(bytes), allocator, true));
+    slot.bind(slot.owner.mutable_data());
+  }
+}
+
+std::vector<at::Tensor> Instance::collect_outputs(c10::ArrayRef<at::Tensor> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!plan_.recording.input_is_written[i]) continue;
+    if (staging_[i].defined()) inputs[i].copy_(staging_[i]);
+    if (!inputs[i].is_inference()) inputs[i].unsafeGetTensorImpl()->bump_version();
+  }
+  for (const at::Tensor& tensor : plan_.recording.written_externals)
+    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  std::vector<at::Tensor> outputs;
+  const auto& ports = plan_.graph.outputs;
+  outputs.reserve(ports.size());
+  for (size_t i = 0; i < ports.size(); ++i) {
+    // The same tensor twice stays the same tensor.
+    size_t first = 0;
+    while (ports[first].view != ports[i].view) ++first;
+    outputs.push_back(first < i ? outputs[first] : collect(ports[i], inputs));
+  }
+  release_results();
+  return outputs;
+}
+
+at::Tensor Instance::collect(const Port& port, c10::ArrayRef<at::Tensor> inputs) {
+  const TensorDesc& desc = plan_.graph.views[port.view.index].desc;
+  const Memory& memory = plan_.graph.memories[port.memory.index];
+  if (memory.role == Role::kInput) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (plan_.graph.inputs[i].memory != port.memory) continue;
+      if (plan_.graph.inputs[i].view == port.view) return inputs[i];
+      TensorDesc moved = desc;
+      moved.offset += inputs[i].storage_offset() * inputs[i].element_size() / desc.dtype.bytes;
+      return make_tensor(moved, inputs[i].storage());
+    }
+  }
+  if (memory.role == Role::kExternal) {
+    const at::Tensor& tensor = plan_.recording.external_tensors[memory.buffer.index];
+    return describe(tensor) == desc ? tensor : make_tensor(desc, tensor.storage());
+  }
+  const MemorySlot& slot = slots_[port.memory.index];
+  if (borrowed_outputs_ && !plan_.adopted[port.memory.index])
+    return tensor_on(port.memory, port.view);
+  return make_tensor(desc, slot.owner);
+}
+
+// Hands what the framework or the caller owns back; the instance keeps no result alive.
+void Instance::release_results() {
+  for (MemoryId memory : adopted_memories_) slots_[memory.index].owner = {};
+  if (!borrowed_outputs_)
+    for (MemoryId memory : output_memories_) slots_[memory.index].owner = {};
+  for (size_t i = 0; i < staging_.size(); ++i) {
+    if (!staging_[i].defined()) continue;
+    staging_[i].reset();
+    slots_[plan_.graph.inputs[i].memory.index].owner = {};
+  }
+}
+
+std::vector<CallId> Instance::misfits() const {
+  std::vector<CallId> found;
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    if (!plan_.bindings[i].writes_into_plan) continue;
+    std::vector<TensorDesc> planned;
+    for (const TensorSlot& result : plan_.recording.calls[i].results)
+      planned.push_back(plan_.graph.views[result.view.index].desc);
+    if (!tasks_[i].results_kept_their_layout(planned)) found.push_back(CallId(i));
+  }
+  return found;
+}
+
+}  // namespace nimble

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "nimble/runtime/replayer.h"
+#include "nimble/schedule/schedule.h"
+#include "nimble/torch/framework_task.h"
+#include "nimble/torch/memory_slot.h"
+#include "nimble/torch/plan.h"
+
+namespace nimble {
+
+// A plan with memory: an arena, tasks whose arguments point into it, and a replayer. Weights are
+// the user's and shared by all instances. One call at a time. `plan` must outlive it.
+class Instance {
+ public:
+  Instance(const Plan& plan, const PlannedSchedule& planned, bool borrowed_outputs);
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
+
+  // Inputs must have been checked. They are used where they are if their strides are the recorded
+  // ones, and copied otherwise.
+  std::vector<at::Tensor> run(c10::ArrayRef<at::Tensor> inputs);
+  // As run(), and says when each task ran.
+  std::vector<TaskTime> run_timed(c10::ArrayRef<at::Tensor> inputs);
+  // After a run: calls whose out variant did not fill the planned memory as it was.
+  std::vector<CallId> misfits() const;
+
+ private:
+  void make_slots(const PlannedSchedule& planned);
+  void make_tasks();
+  at::Tensor tensor_for(OpId op, ViewId view);
+  MemorySlot& slot_for(OpId op, ViewId view);
+  MemoryId memory_for(OpId op, ViewId view) const;
+  at::Tensor tensor_on(MemoryId memory, ViewId view);
+
+  void bind_inputs(c10::ArrayRef<at::Tensor> inputs);
+  void bind_outputs();
+  std::vector<at::Tensor> collect_outputs(c10::ArrayRef<at::Tensor> inputs);
+  at::Tensor collect(const Port& port, c10::ArrayRef<at::Tensor> inputs);
+  void release_results();
+  template <class Replay>
+  auto replay(c10::ArrayRef<at::Tensor> inputs, const Replay& replay);
+
+  const Plan& plan_;
+  const int intra_op_threads_;
+  const bool borrowed_outputs_;
+  at::Tensor arena_;
+  std::deque<MemorySlot> slots_;  // by MemoryId
+  std::deque<FrameworkTask> tasks_;
+  std::vector<std::vector<std::pair<MemoryId, at::Tensor>>> tensors_;  // by ViewId
+  std::vector<MemoryId> output_memories_;  // intermediates that leave; each once
+  std::vector<MemoryId> adopted_memories_;
+  std::vector<at::Tensor> staging_;  // by input; where its strides differ from the recorded
+  std::unique_ptr<Replayer> replayer_;
+};
+
+}  // namespace nimble

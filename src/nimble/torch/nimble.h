@@ -1,0 +1,51 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+// Nimble for a libtorch program:
+//
+//   auto step = nimble::record(function, inputs);
+//   std::vector<at::Tensor> y = step(inputs);
+//
+// `function` runs once; its tasks are planned ahead of time, and every later call only replays
+// that plan on new values. Errors: see nimble/base/error.h.
+
+namespace nimble {
+
+class Engine;
+
+struct Options {
+  int streams = 0;                // 0: as many as measure fastest
+  int threads = 0;                // 0: as many as the framework uses
+  bool borrowed_outputs = false;  // outputs are overwritten by the next call
+};
+
+using TensorFunction =
+    std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
+// Tensors the program uses besides its inputs, with names for messages.
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+class Recorded {
+ public:
+  explicit Recorded(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+  // Safe to call from several threads at once.
+  std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs) const;
+  // What is replayed, by which kernel, on which stream.
+  std::string explain() const;
+  const Engine& engine() const { return *engine_; }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+};
+
+Recorded record(const TensorFunction& function, const std::vector<at::Tensor>& inputs,
+                const Options& options = {});
+
+}  // namespace nimble

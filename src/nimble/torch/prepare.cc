@@ -1,0 +1,210 @@
+#include "nimble/torch/prepare.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "nimble/base/error.h"
+#include "nimble/schedule/bounded.h"
+#include "nimble/schedule/verify.h"
+#include "nimble/torch/saved_state.h"
+#include "nimble/torch/tensor_conversion.h"
+
+namespace nimble {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double microseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+PlannedSchedule schedule_of(const Plan& plan, const StreamAssignment& assignment,
+                            const std::vector<double>& costs, int intra_op_threads) {
+  PlannedSchedule planned{build_schedule(plan.graph, assignment, costs, plan.adopted),
+                          intra_op_threads};
+  const std::vector<std::string> faults = verify_schedule(planned.built.schedule);
+  NIMBLE_ASSERT(faults.empty(), faults.front());
+  return planned;
+}
+
+bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
+  const at::Tensor x = a.resolve_conj().resolve_neg().contiguous();
+  const at::Tensor y = b.resolve_conj().resolve_neg().contiguous();
+  return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+// Some kernels add in an order that depends on timing: that much difference is not a fault.
+bool agree(const at::Tensor& a, const at::Tensor& b) {
+  if (same_bytes(a, b)) return true;
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
+  if (!a.is_floating_point() && !a.is_complex()) return false;
+  return at::allclose(a, b, 1e-3, 1e-5, /*equal_nan=*/true);
+}
+
+class Preparation {
+ public:
+  Preparation(Recording recording, const std::vector<at::Tensor>& inputs, const Options& options)
+      : recording_(std::move(recording)), options_(options) {
+    for (const at::Tensor& input : inputs) inputs_.push_back(copy_with_strides(input));
+    for (const at::Tensor& tensor : recording_.written_externals) state_.save(tensor.storage());
+    for (const at::Generator& generator : recording_.generators) state_.save(generator);
+  }
+
+  void plan() {
+    const Clock::time_point start = Clock::now();
+    if (!try_plan({})) {
+      // An out variant did not do what its op does. Find out which by their shapes, or do
+      // without any.
+      std::vector<bool> without(recording_.calls.size(), misfits_.empty());
+      for (CallId call : misfits_) without[call.index] = true;
+      if (!try_plan(without) && !try_plan(std::vector<bool>(recording_.calls.size(), true)))
+        throw Refused(message("cannot replay this program: ", difference_,
+                              ". It does something that is not a tensor operation"));
+    }
+    result_.report.plan_ms = microseconds_since(start) / 1000;
+  }
+
+  void choose_schedule() {
+    const Clock::time_point start = Clock::now();
+    const int threads = options_.threads;
+    const int workers = options_.streams > 0 ? options_.streams : threads;
+    if (workers > 1) {
+      const int inside = std::max(1, threads / workers);
+      const std::vector<double> costs = measure_costs(inside);
+      BoundedOptions bounded_options;
+      bounded_options.workers = static_cast<size_t>(workers);
+      const BoundedSchedule bounded =
+          assign_bounded_streams(dependency_dag(result_.plan->graph), costs, bounded_options);
+      result_.report.makespan_us = bounded.makespan_ns / 1000;
+      result_.report.makespan_lower_bound_us = bounded.lower_bound_ns / 1000;
+      if (bounded.assignment.streams.size() > 1)
+        consider(schedule_of(*result_.plan, bounded.assignment, costs, inside));
+    }
+    result_.report.measure_ms = microseconds_since(start) / 1000;
+  }
+
+  Prepared finish() {
+    result_.plan->recording.outputs.clear();
+    return std::move(result_);
+  }
+
+  PrepareReport& report() { return result_.report; }
+
+ private:
+  // Plans on one stream and replays once; false if that differs from the recorded run.
+  bool try_plan(const std::vector<bool>& without_out_variant) {
+    result_.instance.reset();
+    result_.plan = std::make_unique<Plan>(recording_, without_out_variant);
+    const std::vector<double> no_costs(result_.plan->graph.ops.size(), 0.0);
+    result_.schedule =
+        schedule_of(*result_.plan, single_stream(result_.plan->graph), no_costs, options_.threads);
+    result_.instance = std::make_unique<Instance>(*result_.plan, result_.schedule,
+                                                  options_.borrowed_outputs);
+    misfits_.clear();
+    try {
+      const SavedState::Checkpoint checkpoint(state_);
+      const std::vector<at::Tensor> outputs = result_.instance->run(fresh_inputs());
+      misfits_ = result_.instance->misfits();
+      if (!misfits_.empty()) return false;
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        if (agree(outputs[i], recording_.outputs[i])) continue;
+        difference_ = message("output ", i, " of the replay differs from the recorded run");
+        return false;
+      }
+    } catch (const std::exception& error) {
+      difference_ = message("its replay fails: ", error.what());
+      return false;
+    }
+    return true;
+  }
+
+  std::vector<double> measure_costs(int threads) {
+    const size_t tasks = result_.plan->graph.ops.size();
+    std::vector<double> costs(tasks, 0.0);
+    PlannedSchedule serial = result_.schedule;
+    serial.intra_op_threads = threads;
+    Instance instance(*result_.plan, serial, options_.borrowed_outputs);
+    constexpr int kRuns = 3;  // the first one warms up
+    for (int run = 0; run < kRuns; ++run) {
+      const SavedState::Checkpoint checkpoint(state_);
+      for (const TaskTime& time : instance.run_timed(fresh_inputs())) {
+        const auto cost = static_cast<double>(time.end_ns - time.begin_ns);
+        double& best = costs[time.task.index];
+        best = run <= 1 ? cost : std::min(best, cost);
+      }
+    }
+    return costs;
+  }
+
+  // Measures a schedule beside the present one, in turns, and keeps the faster.
+  void consider(PlannedSchedule candidate) {
+    auto instance =
+        std::make_unique<Instance>(*result_.plan, candidate, options_.borrowed_outputs);
+    std::vector<double> present;
+    std::vector<double> other;
+    const Clock::time_point start = Clock::now();
+    constexpr int kFewest = 4;
+    constexpr int kMost = 25;
+    constexpr double kBudgetUs = 300e3;
+    for (int round = 0; round < kMost; ++round) {
+      if (round >= kFewest && microseconds_since(start) > kBudgetUs) break;
+      present.push_back(time_of(*result_.instance));
+      other.push_back(time_of(*instance));
+    }
+    result_.report.one_stream_us = median_after_first(present);
+    result_.report.many_streams_us = median_after_first(other);
+    const bool asked_for = options_.streams > 1;
+    if (!asked_for && result_.report.many_streams_us >= result_.report.one_stream_us) return;
+    result_.schedule = std::move(candidate);
+    result_.instance = std::move(instance);
+  }
+
+  double time_of(Instance& instance) {
+    const SavedState::Checkpoint checkpoint(state_);
+    const std::vector<at::Tensor> inputs = fresh_inputs();
+    const Clock::time_point start = Clock::now();
+    instance.run(inputs);
+    return microseconds_since(start);
+  }
+
+  static double median_after_first(std::vector<double> times) {
+    times.erase(times.begin());
+    std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+    return times[times.size() / 2];
+  }
+
+  // The program may write its inputs: every replay gets the values of the recorded run.
+  std::vector<at::Tensor> fresh_inputs() const {
+    std::vector<at::Tensor> copies = inputs_;
+    for (size_t i = 0; i < copies.size(); ++i)
+      if (recording_.input_is_written[i]) copies[i] = copy_with_strides(inputs_[i]);
+    return copies;
+  }
+
+  Recording recording_;
+  Options options_;
+  std::vector<at::Tensor> inputs_;
+  SavedState state_;
+  Prepared result_;
+  std::vector<CallId> misfits_;
+  std::string difference_;
+};
+
+}  // namespace
+
+Prepared prepare(const TensorFunction& function, const std::vector<at::Tensor>& inputs,
+                 const Options& options, const NamedTensors& names) {
+  const Clock::time_point start = Clock::now();
+  Recording recording = record_calls(function, inputs, names);
+  const double record_ms = microseconds_since(start) / 1000;
+  const at::NoGradGuard no_grad;
+  Preparation preparation(std::move(recording), inputs, options);
+  preparation.report().record_ms = record_ms;
+  preparation.plan();
+  preparation.choose_schedule();
+  return preparation.finish();
+}
+
+}  // namespace nimble

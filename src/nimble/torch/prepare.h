@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "nimble/torch/instance.h"
+#include "nimble/torch/nimble.h"
+#include "nimble/torch/plan.h"
+
+namespace nimble {
+
+// What was measured and planned while preparing.
+struct PrepareReport {
+  double record_ms = 0;
+  double plan_ms = 0;
+  double measure_ms = 0;
+  double one_stream_us = 0;    // a replay on one stream, with all threads inside the ops
+  double many_streams_us = 0;  // on several, if that was tried
+  double makespan_us = 0;      // of the bounded schedule, as simulated
+  double makespan_lower_bound_us = 0;
+};
+
+struct Prepared {
+  std::unique_ptr<Plan> plan;
+  PlannedSchedule schedule;
+  std::unique_ptr<Instance> instance;  // of that schedule, warm
+  PrepareReport report;
+};
+
+// Everything that happens ahead of time, in order:
+//
+//   1. record the program;
+//   2. build the graph; bind each call to an out variant or to adoption of its result;
+//   3. replay once on one stream and compare with the recorded run: refused if it differs;
+//   4. measure the tasks, make the bounded schedule, prove it, and keep it only if it measures
+//      faster than one stream (unless the user asked for a number of streams).
+//
+// Leaves parameters, running statistics and random generators as they were.
+Prepared prepare(const TensorFunction& function, const std::vector<at::Tensor>& inputs,
+                 const Options& options, const NamedTensors& names);
+
+}  // namespace nimble

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nimble/torch/nimble.h"
+#include "nimble/trace/trace.h"
+
+namespace nimble {
+
+// Where a tensor stands among the arguments or results of a call.
+struct TensorSlot {
+  uint32_t position = 0;
+  int32_t element = -1;  // in a list; -1: the argument itself
+  ViewId view;
+};
+
+// One framework call, ready to be made again on other tensors.
+struct RecordedCall {
+  c10::OperatorHandle op;
+  std::vector<c10::IValue> arguments;  // without their tensors
+  std::vector<TensorSlot> tensors;     // which go here
+  std::vector<TensorSlot> results;     // tensors it makes
+};
+
+// A trace with what only the framework can hold.
+struct Recording {
+  Trace trace;
+  std::vector<RecordedCall> calls;            // by CallId
+  std::vector<c10::Storage> storages;         // by BufferId: externals and constants
+  std::vector<at::Tensor> external_tensors;   // by BufferId: as the program used it first
+  std::vector<at::Tensor> written_externals;  // their version counters follow every replay
+  std::vector<bool> input_is_written;         // by input
+  std::vector<at::Generator> generators;      // that it drew from
+  std::vector<at::Tensor> outputs;            // copies of what the recorded run returned
+};
+
+// Runs `function` once on copies of `inputs` and records the calls it makes below autograd.
+// Whatever the run wrote that existed before (parameters, running statistics, generators) is put
+// back, whether it succeeds or throws. Throws Refused for what cannot be replayed.
+// `names` says what to call tensors that existed before.
+Recording record_calls(const TensorFunction& function, const std::vector<at::Tensor>& inputs,
+                       const NamedTensors& names = {});
+
+// While a recording runs on this thread: which module the program is in. No-ops otherwise.
+void enter_module(std::string name);
+void leave_module();
+// Notes that the program did what no replay can do; the recording ends with this reason.
+void refuse_recording(const std::string& what, const std::string& why);
+
+// Says where the user's program stands, for messages ("model.py:42"). The Python module sets it.
+void set_source_locator(std::string (*locate)());
+
+}  // namespace nimble

@@ -1,0 +1,71 @@
+#include "nimble/torch/tensor_conversion.h"
+
+#include <cstring>
+
+#include "nimble/base/error.h"
+
+namespace nimble {
+namespace {
+
+const c10::DispatchKeySet kPlainKeys({c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU,
+                                      c10::DispatchKey::ADInplaceOrView,
+                                      c10::DispatchKey::AutocastCPU, c10::DispatchKey::Conjugate,
+                                      c10::DispatchKey::Negative});
+
+}  // namespace
+
+TensorDesc describe(const at::Tensor& tensor) {
+  TensorDesc desc;
+  desc.dtype = {static_cast<int8_t>(tensor.scalar_type()),
+                static_cast<uint8_t>(tensor.element_size()), c10::toString(tensor.scalar_type())};
+  desc.sizes = tensor.sizes().vec();
+  desc.strides = tensor.strides().vec();
+  desc.offset = tensor.storage_offset();
+  desc.conjugate = tensor.is_conj();
+  desc.negative = tensor.is_neg();
+  desc.wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  return desc;
+}
+
+at::Tensor make_tensor(const TensorDesc& desc, c10::Storage storage) {
+  const auto type = static_cast<at::ScalarType>(desc.dtype.code);
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(type));
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(desc.sizes, desc.strides, desc.offset);
+  if (desc.conjugate) impl->_set_conj(true);
+  if (desc.negative) impl->_set_neg(true);
+  if (desc.wrapped_number) impl->set_wrapped_number(true);
+  return tensor;
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  return (tensor.key_set().raw_repr() & ~kPlainKeys.raw_repr()) == 0;
+}
+
+std::string why_not_plain(const at::Tensor& tensor) {
+  if (is_plain(tensor)) return "";
+  const c10::DispatchKeySet keys = tensor.key_set();
+  if (keys.has(c10::DispatchKey::Python)) return "a tensor subclass";
+  if (keys.has_any(c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched,
+                                        c10::DispatchKey::FuncTorchGradWrapper,
+                                        c10::DispatchKey::Functionalize})))
+    return "a tensor inside a functional transform";
+  if (!tensor.device().is_cpu()) return message("a tensor on device ", tensor.device().str());
+  if (tensor.layout() != at::kStrided) return message("a tensor of layout ", tensor.layout());
+  if (tensor.is_quantized()) return "a quantized tensor";
+  return message("a tensor with dispatch keys ", c10::toString(keys));
+}
+
+at::Tensor copy_with_strides(const at::Tensor& tensor) {
+  const TensorDesc desc = describe(tensor);
+  const int64_t bytes = desc.end_byte() - desc.begin_byte();
+  at::Tensor memory = at::empty({bytes}, at::TensorOptions().dtype(at::kByte));
+  if (bytes > 0) std::memcpy(memory.mutable_data_ptr(), tensor.const_data_ptr(), bytes);
+  TensorDesc moved = desc;
+  moved.offset = 0;
+  return make_tensor(moved, memory.storage());
+}
+
+}  // namespace nimble

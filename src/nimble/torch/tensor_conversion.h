@@ -1,0 +1,24 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <string>
+
+#include "nimble/base/tensor_desc.h"
+
+namespace nimble {
+
+// Between the framework's tensors and our plain descriptions.
+TensorDesc describe(const at::Tensor& tensor);
+
+// A tensor that looks at `storage` as `desc` says. Not a view for autograd.
+at::Tensor make_tensor(const TensorDesc& desc, c10::Storage storage);
+
+// Whether a tensor is a plain strided one on the CPU; why not, or empty.
+bool is_plain(const at::Tensor& tensor);
+std::string why_not_plain(const at::Tensor& tensor);
+
+// A copy with the same sizes and strides, overlap included, in memory of its own.
+at::Tensor copy_with_strides(const at::Tensor& tensor);
+
+}  // namespace nimble
