@@ -49,6 +49,7 @@ if(TorchWheel_FOUND AND NOT TARGET TorchWheel::torch)
   # there, and a library's own dependencies are found only if the program has them too. The plain
   # path makes CMake set the run path.
   add_library(TorchWheel::torch INTERFACE IMPORTED)
+  target_compile_features(TorchWheel::torch INTERFACE cxx_std_20)
   target_include_directories(
     TorchWheel::torch INTERFACE "${TorchWheel_PATH}/include"
                                 "${TorchWheel_PATH}/include/torch/csrc/api/include")

@@ -1,8 +1,6 @@
 #include "nimble/runtime/replay_plan.h"
 
 #include <algorithm>
-#include <functional>
-#include <queue>
 
 #include "nimble/base/error.h"
 
@@ -35,49 +33,11 @@ void check(const Schedule& schedule, const std::vector<TaskBinding>& bindings) {
   NIMBLE_ASSERT(steps == seen.size(), seen.size() - steps, " tasks are on no stream");
 }
 
-// The topological order of streams and waits that comes first by task number.
-std::vector<TaskId> serial_order(const Schedule& schedule) {
-  std::vector<std::vector<uint32_t>> successors(schedule.tasks.size());
-  std::vector<uint32_t> unmet(schedule.tasks.size(), 0);
-  const auto order = [&](TaskId before, TaskId after) {
-    successors[before.index].push_back(after.index);
-    ++unmet[after.index];
-  };
-  for (const auto& stream : schedule.streams) {
-    for (size_t i = 0; i < stream.size(); ++i) {
-      if (i > 0) order(stream[i - 1].task, stream[i].task);
-      for (const Wait& wait : stream[i].waits) {
-        order(schedule.streams[wait.stream.index][wait.step].task, stream[i].task);
-      }
-    }
-  }
-  std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> ready;
-  for (uint32_t task = 0; task < unmet.size(); ++task) {
-    if (unmet[task] == 0) ready.push(task);
-  }
-  std::vector<TaskId> serial;
-  serial.reserve(unmet.size());
-  while (!ready.empty()) {
-    const uint32_t task = ready.top();
-    ready.pop();
-    serial.emplace_back(task);
-    for (uint32_t next : successors[task]) {
-      if (--unmet[next] == 0) ready.push(next);
-    }
-  }
-  NIMBLE_ASSERT(serial.size() == unmet.size(), "the streams wait for one another in a circle");
-  return serial;
-}
-
 }  // namespace
 
 ReplayPlan plan_replay(const Schedule& schedule, const std::vector<TaskBinding>& bindings) {
   check(schedule, bindings);
   ReplayPlan plan;
-  plan.serial_tasks = serial_order(schedule);
-  plan.serial.reserve(bindings.size());
-  for (TaskId task : plan.serial_tasks) plan.serial.push_back(bindings[task.index]);
-
   std::vector<uint32_t> worker_of_stream(schedule.streams.size());
   for (size_t s = 0; s < schedule.streams.size(); ++s) {
     const auto& stream = schedule.streams[s];
@@ -105,6 +65,13 @@ ReplayPlan plan_replay(const Schedule& schedule, const std::vector<TaskBinding>&
       instruction.waits_end = static_cast<uint32_t>(worker.waits.size());
     }
   }
+
+  if (plan.workers.size() == 1) {
+    plan.serial_tasks = plan.workers[0].tasks;
+  } else {
+    for (size_t i = 0; i < bindings.size(); ++i) plan.serial_tasks.emplace_back(i);
+  }
+  for (TaskId task : plan.serial_tasks) plan.serial.push_back(bindings[task.index]);
   return plan;
 }
 

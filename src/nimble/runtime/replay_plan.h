@@ -32,16 +32,15 @@ struct ReplayPlan {
   std::vector<WorkerPlan> workers;  // one per stream that has steps
   uint32_t most_steps = 0;          // on one worker
 
-  // All tasks in an order that respects every stream and wait: the recorded order if that does, as
-  // it is then the first. Where a stream departs from the recorded order, memory may be shared
-  // in a way only the schedule's own order allows.
+  // All tasks for one thread: in the order of the only stream, else in the recorded order, which
+  // is valid for every schedule.
   std::vector<TaskId> serial_tasks;
   std::vector<TaskBinding> serial;
 
   std::vector<StreamId> stream_of_task;
 };
 
-// `bindings` by TaskId. Throws InternalError if a schedule is not complete or would deadlock.
+// `bindings` by TaskId. Throws InternalError if a schedule is not complete.
 ReplayPlan plan_replay(const Schedule& schedule, const std::vector<TaskBinding>& bindings);
 
 }  // namespace nimble

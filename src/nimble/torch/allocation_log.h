@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <unordered_map>
+#include <vector>
 
 namespace nimble {
 
@@ -18,6 +19,7 @@ class AllocationLog : public c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void* memory, int64_t bytes, size_t, size_t, c10::Device) override {
     if (paused_) return;
     if (bytes >= 0) {
+      since_mark_.push_back(memory);
       live_[memory] = static_cast<size_t>(bytes);
       held_ += static_cast<size_t>(bytes);
       peak_ = std::max(peak_, held_);
@@ -27,6 +29,14 @@ class AllocationLog : public c10::MemoryReportingInfoBase {
     }
   }
   bool memoryProfilingEnabled() const override { return true; }
+
+  // Counts the allocations of one op: which of those since mark() got this address last, or -1.
+  void mark() { since_mark_.clear(); }
+  int32_t index_since_mark(const void* memory) const {
+    for (size_t i = since_mark_.size(); i-- > 0;)
+      if (since_mark_[i] == memory) return static_cast<int32_t>(i);
+    return -1;
+  }
 
   // For allocations that are the recorder's own.
   class Pause {
@@ -42,6 +52,7 @@ class AllocationLog : public c10::MemoryReportingInfoBase {
 
  private:
   std::unordered_map<const void*, size_t> live_;
+  std::vector<const void*> since_mark_;
   size_t held_ = 0;
   size_t peak_ = 0;
   bool paused_ = false;

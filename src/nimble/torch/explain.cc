@@ -15,9 +15,15 @@ std::string megabytes(size_t bytes) {
 std::string how(const Plan& plan, size_t op) {
   const CallBinding& binding = plan.bindings[op];
   const std::string name = c10::toString(binding.op.operator_name());
-  if (binding.writes_into_plan) return name + " into planned memory";
-  return plan.recording.calls[op].results.empty() ? name + " in place"
-                                                  : name + ", result adopted";
+  if (plan.recording.calls[op].results.empty()) return name + " in place";
+  switch (binding.policy) {
+    case ResultPolicy::kOutVariant:
+    case ResultPolicy::kPlannedAllocation:
+      return name + " into planned memory";
+    case ResultPolicy::kAdoption:
+      break;
+  }
+  return name + ", result adopted";
 }
 
 std::vector<size_t> stream_of_tasks(const Schedule& schedule) {

@@ -43,54 +43,82 @@ void FrameworkTask::resolve_kernel() {
   stack_.reserve(std::max(arguments_.size(), op_.schema().returns().size()));
 }
 
+void FrameworkTask::plan_allocation(uint32_t index, MemorySlot& slot) {
+  size_t at = 0;
+  while (at < planned_.size() && planned_[at].index < index) ++at;
+  planned_.insert(planned_.begin() + at, {index, slot.storage.nbytes(), nullptr});
+  planned_slots_.insert(planned_slots_.begin() + at, &slot);
+}
+
 void FrameworkTask::run() {
   stack_.assign(arguments_.begin(), arguments_.end());
-  if (kernel_)
-    kernel_->callBoxed(op_, kCpu, &stack_);
+  if (planned_.empty())
+    call();
   else
-    op_.callBoxed(stack_);
-  if (!adopted_.empty()) adopt_results();
+    call_with_planned_allocations();
+  if (!made_.empty()) take_results();
   stack_.clear();
   for (MemorySlot* slot : releases_)
     if (slot->remaining_uses.fetch_sub(1, std::memory_order_acq_rel) == 1) slot->owner = {};
 }
 
-void FrameworkTask::adopt_results() {
-  for (const Adopted& place : adopted_) {
+void FrameworkTask::call() {
+  if (kernel_)
+    kernel_->callBoxed(op_, kCpu, &stack_);
+  else
+    op_.callBoxed(stack_);
+}
+
+void FrameworkTask::call_with_planned_allocations() {
+  for (size_t i = 0; i < planned_.size(); ++i) {
+    MemorySlot& slot = *planned_slots_[i];
+    if (slot.home && slot.owner) {  // it had to be adopted in an earlier replay
+      slot.owner = {};
+      slot.bind(slot.home);
+    }
+    planned_[i].memory = const_cast<void*>(slot.storage.data());
+  }
+  const PlannedAllocations in_force(planned_);
+  call();
+}
+
+void FrameworkTask::take_results() {
+  for (const Made& place : made_) {
     const c10::IValue& result = stack_[place.position];
-    if (place.element < 0)
-      adopt(result.toTensor(), place, op_);
-    else
-      adopt(result.toListRef()[place.element].toTensor(), place, op_);
+    take(place.element < 0 ? result.toTensor() : result.toListRef()[place.element].toTensor(),
+         place);
   }
 }
 
-void FrameworkTask::adopt(const at::Tensor& result, const Adopted& place,
-                          const c10::OperatorHandle& op) {
-  at::Tensor kept = result;
+void FrameworkTask::take(const at::Tensor& result, const Made& place) {
   const at::Tensor& expected = place.expected;
+  MemorySlot& slot = *place.slot;
   if (result.sizes() != expected.sizes() || result.scalar_type() != expected.scalar_type())
-    throw UserError(message(c10::toString(op.operator_name()), " gave a result of shape ",
+    throw UserError(message(c10::toString(op_.operator_name()), " gave a result of shape ",
                             result.sizes(), " where ", expected.sizes(),
                             " was recorded: its shape depends on values, which a replay cannot "
                             "follow"));
   const bool same_layout = result.strides() == expected.strides() &&
                            result.storage_offset() == expected.storage_offset() &&
-                           result.storage().nbytes() >= place.slot->storage.nbytes() &&
+                           result.storage().nbytes() >= slot.storage.nbytes() &&
                            result.is_conj() == expected.is_conj() &&
                            result.is_neg() == expected.is_neg();
+  if (same_layout && !planned_.empty() && result.storage().data() == slot.storage.data()) return;
+  left_the_plan_ = true;
+  at::Tensor kept = result;
   if (!same_layout) {
-    at::Tensor bytes = at::empty({static_cast<int64_t>(place.slot->storage.nbytes())},
+    at::Tensor bytes = at::empty({static_cast<int64_t>(slot.storage.nbytes())},
                                  at::TensorOptions().dtype(at::kByte));
     kept = make_tensor(describe(expected), bytes.storage());
     kept.copy_(result);
   }
-  place.slot->owner = kept.storage();
-  place.slot->bind(kept.storage().mutable_data());
-  place.slot->remaining_uses.store(place.slot->uses_per_replay, std::memory_order_relaxed);
+  slot.owner = kept.storage();
+  slot.bind(kept.storage().mutable_data());
+  slot.remaining_uses.store(slot.uses_per_replay, std::memory_order_relaxed);
 }
 
-bool FrameworkTask::results_kept_their_layout(const std::vector<TensorDesc>& planned) const {
+bool FrameworkTask::followed_the_plan(const std::vector<TensorDesc>& planned) const {
+  if (!planned_.empty() && left_the_plan_) return false;
   for (size_t i = 0; i < filled_.size(); ++i)
     if (filled_[i].sizes() != at::IntArrayRef(planned[i].sizes) ||
         filled_[i].strides() != at::IntArrayRef(planned[i].strides))

@@ -7,14 +7,22 @@
 
 #include "nimble/runtime/task_binding.h"
 #include "nimble/torch/memory_slot.h"
+#include "nimble/torch/planned_allocator.h"
 #include "nimble/torch/recording.h"
 
 namespace nimble {
 
+// How the results of a call get where the plan wants them; from the best to what always works.
+enum class ResultPolicy : uint8_t {
+  kOutVariant,         // they are arguments of another overload of the op
+  kPlannedAllocation,  // the op allocates them, and its allocation is given the planned address
+  kAdoption,           // the op allocates them, and later tasks are pointed to them
+};
+
 // How a recorded call is made again.
 struct CallBinding {
-  c10::OperatorHandle op;          // the recorded op, or its out variant
-  bool writes_into_plan = false;   // the results are arguments
+  c10::OperatorHandle op;  // the recorded op, or its out variant
+  ResultPolicy policy = ResultPolicy::kAdoption;
 };
 
 // One framework op with its kernel found and its arguments built. Must outlive no slot it uses.
@@ -27,14 +35,16 @@ class FrameworkTask {
       : op_(binding.op) {
     arguments_ = call.arguments;
     for (const TensorSlot& slot : call.tensors) place(slot, tensor_at(slot));
-    for (const TensorSlot& result : call.results) {
+    for (const ResultSlot& result : call.results) {
       at::Tensor tensor = tensor_at(result);
-      if (binding.writes_into_plan) {
+      if (binding.policy == ResultPolicy::kOutVariant) {
         filled_.push_back(tensor);
         arguments_.emplace_back(std::move(tensor));
-      } else {
-        adopted_.push_back({result.position, result.element, &slot_at(result), std::move(tensor)});
+        continue;
       }
+      if (binding.policy == ResultPolicy::kPlannedAllocation)
+        plan_allocation(static_cast<uint32_t>(result.allocation), slot_at(result));
+      made_.push_back({result.position, result.element, &slot_at(result), std::move(tensor)});
     }
     resolve_kernel();
   }
@@ -45,11 +55,13 @@ class FrameworkTask {
     return {[](void* task) { static_cast<FrameworkTask*>(task)->run(); }, this};
   }
 
-  // Whether the last run left the planned results as planned; an out variant may resize them.
-  bool results_kept_their_layout(const std::vector<TensorDesc>& planned) const;
+  // Whether the last run left its results in the planned memory and as planned: an out variant may
+  // resize them, an op may allocate in another order.
+  bool followed_the_plan(const std::vector<TensorDesc>& planned) const;
 
  private:
-  struct Adopted {
+  // A result that the op allocates.
+  struct Made {
     uint32_t position;
     int32_t element;
     MemorySlot* slot;
@@ -58,14 +70,20 @@ class FrameworkTask {
 
   void place(const TensorSlot& slot, at::Tensor tensor);
   void resolve_kernel();
-  void adopt_results();
-  static void adopt(const at::Tensor& result, const Adopted& place, const c10::OperatorHandle& op);
+  void plan_allocation(uint32_t index, MemorySlot& slot);
+  void call();
+  void call_with_planned_allocations();
+  void take_results();
+  void take(const at::Tensor& result, const Made& place);
 
   c10::OperatorHandle op_;
   const c10::KernelFunction* kernel_ = nullptr;  // none: the dispatcher has to look
   torch::jit::Stack arguments_;
   torch::jit::Stack stack_;
-  std::vector<Adopted> adopted_;
+  std::vector<Made> made_;
+  std::vector<PlannedAllocation> planned_;
+  std::vector<MemorySlot*> planned_slots_;  // beside planned_
+  bool left_the_plan_ = false;
   std::vector<at::Tensor> filled_;
   std::vector<MemorySlot*> releases_;
 };

@@ -49,7 +49,8 @@ void Instance::make_slots(const PlannedSchedule& planned) {
                              at::TensorOptions().dtype(at::kByte)).storage();
       slot.bind(slot.owner.mutable_data());
     } else {
-      slot.bind(static_cast<char*>(arena_.mutable_data_ptr()) + schedule.placements[i].offset);
+      slot.home = static_cast<char*>(arena_.mutable_data_ptr()) + schedule.placements[i].offset;
+      slot.bind(slot.home);
     }
   }
 }
@@ -224,11 +225,10 @@ void Instance::release_results() {
 std::vector<CallId> Instance::misfits() const {
   std::vector<CallId> found;
   for (size_t i = 0; i < tasks_.size(); ++i) {
-    if (!plan_.bindings[i].writes_into_plan) continue;
     std::vector<TensorDesc> planned;
-    for (const TensorSlot& result : plan_.recording.calls[i].results)
+    for (const ResultSlot& result : plan_.recording.calls[i].results)
       planned.push_back(plan_.graph.views[result.view.index].desc);
-    if (!tasks_[i].results_kept_their_layout(planned)) found.push_back(CallId(i));
+    if (!tasks_[i].followed_the_plan(planned)) found.push_back(CallId(i));
   }
   return found;
 }

@@ -27,7 +27,7 @@ class Instance {
   std::vector<at::Tensor> run(c10::ArrayRef<at::Tensor> inputs);
   // As run(), and says when each task ran.
   std::vector<TaskTime> run_timed(c10::ArrayRef<at::Tensor> inputs);
-  // After a run: calls whose out variant did not fill the planned memory as it was.
+  // After a run: calls whose results did not get where the plan has them.
   std::vector<CallId> misfits() const;
 
  private:

@@ -16,6 +16,7 @@ struct MemorySlot {
   std::atomic<int> remaining_uses = 0;
   int uses_per_replay = 0;
   bool released_after_last_use = false;
+  void* home = nullptr;  // its place in the arena, if it has one
 
   void bind(void* memory) {
     storage.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(memory, at::kCPU));

@@ -1,6 +1,8 @@
 #include "nimble/torch/plan.h"
 
 
+#include <algorithm>
+
 #include "nimble/graph/build.h"
 #include "nimble/torch/intra_op.h"
 #include "nimble/torch/out_variant.h"
@@ -8,22 +10,32 @@
 
 namespace nimble {
 
-Plan::Plan(Recording recorded, const std::vector<bool>& without_out_variant)
+std::vector<ResultPolicy> best_policies(const Recording& recording) {
+  std::vector<ResultPolicy> policies;
+  for (const RecordedCall& call : recording.calls) {
+    // With an out variant every result must be a memory we plan: an undefined one has no place.
+    const bool complete = call.results.size() == call.op.schema().returns().size();
+    const bool counted = std::all_of(call.results.begin(), call.results.end(),
+                                     [](const ResultSlot& r) { return r.allocation >= 0; });
+    if (complete && !call.results.empty() && out_variant_of(call.op))
+      policies.push_back(ResultPolicy::kOutVariant);
+    else
+      policies.push_back(counted ? ResultPolicy::kPlannedAllocation : ResultPolicy::kAdoption);
+  }
+  return policies;
+}
+
+Plan::Plan(Recording recorded, const std::vector<ResultPolicy>& policies)
     : recording(std::move(recorded)), graph(build_graph(recording.trace)) {
   adopted.resize(graph.memories.size());
   for (size_t i = 0; i < recording.calls.size(); ++i) {
     const RecordedCall& call = recording.calls[i];
-    CallBinding binding{call.op, false};
-    const bool wanted = without_out_variant.empty() || !without_out_variant[i];
-    // Every result must be a memory we plan: an undefined result has no place to write to.
-    const bool complete = call.results.size() == call.op.schema().returns().size();
-    if (wanted && complete && !call.results.empty())
-      if (const auto out = out_variant_of(call.op)) binding = {*out, true};
-    if (!binding.writes_into_plan)
-      for (const TensorSlot& result : call.results)
-        for (const Operand& operand : graph.ops[i].operands)
-          if (operand.view == result.view && operand.writes) adopted[operand.memory.index] = true;
-    bindings.push_back(binding);
+    const bool out = policies[i] == ResultPolicy::kOutVariant;
+    bindings.push_back({out ? *out_variant_of(call.op) : call.op, policies[i]});
+    if (policies[i] != ResultPolicy::kAdoption) continue;
+    for (const ResultSlot& result : call.results)
+      for (const Operand& operand : graph.ops[i].operands)
+        if (operand.view == result.view && operand.writes) adopted[operand.memory.index] = true;
   }
 }
 

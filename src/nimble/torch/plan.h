@@ -15,11 +15,13 @@ struct Plan {
   Recording recording;
   Graph graph;
   std::vector<CallBinding> bindings;  // by CallId, which is OpId
-  std::vector<bool> adopted;          // by MemoryId: the framework allocates it at every replay
+  std::vector<bool> adopted;          // by MemoryId: the framework allocates it at every replay, anywhere
 
-  // Out variants where there is one, except for the calls in `without_out_variant`.
-  Plan(Recording recorded, const std::vector<bool>& without_out_variant);
+  // `policies` by CallId, as best_policies() gives them or further down.
+  Plan(Recording recorded, const std::vector<ResultPolicy>& policies);
 };
+
+std::vector<ResultPolicy> best_policies(const Recording& recording);
 
 // A schedule and how many threads each of its ops may use.
 struct PlannedSchedule {

@@ -54,12 +54,9 @@ class Preparation {
 
   void plan() {
     const Clock::time_point start = Clock::now();
-    if (!try_plan({})) {
-      // An out variant did not do what its op does. Find out which by their shapes, or do
-      // without any.
-      std::vector<bool> without(recording_.calls.size(), misfits_.empty());
-      for (CallId call : misfits_) without[call.index] = true;
-      if (!try_plan(without) && !try_plan(std::vector<bool>(recording_.calls.size(), true)))
+    std::vector<ResultPolicy> policies = best_policies(recording_);
+    while (!try_plan(policies)) {
+      if (!demote(policies))
         throw Refused(message("cannot replay this program: ", difference_,
                               ". It does something that is not a tensor operation"));
     }
@@ -93,10 +90,19 @@ class Preparation {
   PrepareReport& report() { return result_.report; }
 
  private:
+  // Some call did not do with its results what its policy says: the next one for those calls that
+  // are known, the safest for all if none is. False if there is nothing left to try.
+  bool demote(std::vector<ResultPolicy>& policies) const {
+    const std::vector<ResultPolicy> before = policies;
+    if (misfits_.empty()) policies.assign(policies.size(), ResultPolicy::kAdoption);
+    for (CallId call : misfits_) policies[call.index] = ResultPolicy::kAdoption;
+    return policies != before;
+  }
+
   // Plans on one stream and replays once; false if that differs from the recorded run.
-  bool try_plan(const std::vector<bool>& without_out_variant) {
+  bool try_plan(const std::vector<ResultPolicy>& policies) {
     result_.instance.reset();
-    result_.plan = std::make_unique<Plan>(recording_, without_out_variant);
+    result_.plan = std::make_unique<Plan>(recording_, policies);
     const std::vector<double> no_costs(result_.plan->graph.ops.size(), 0.0);
     result_.schedule =
         schedule_of(*result_.plan, single_stream(result_.plan->graph), no_costs, options_.threads);
@@ -196,6 +202,7 @@ class Preparation {
 
 Prepared prepare(const TensorFunction& function, const std::vector<at::Tensor>& inputs,
                  const Options& options, const NamedTensors& names) {
+  install_planned_allocator();
   const Clock::time_point start = Clock::now();
   Recording recording = record_calls(function, inputs, names);
   const double record_ms = microseconds_since(start) / 1000;

@@ -175,6 +175,7 @@ class Recorder {
       add_arguments(*call, arguments);
     if (semantics.draws_random_numbers) add_generators(*call, arguments);
     call_is_open_ = true;
+    allocations_->mark();
     return call;
   }
 
@@ -245,7 +246,8 @@ class Recorder {
       const BufferId buffer = buffer_of(tensor);
       if (std::find(fresh.begin(), fresh.end(), buffer) == fresh.end()) return;
       const ViewId view = view_of(tensor);
-      call.recorded.results.push_back({static_cast<uint32_t>(position), element, view});
+      call.recorded.results.push_back({{static_cast<uint32_t>(position), element, view},
+                                       allocations_->index_since_mark(tensor.storage().data())});
       add_use(call.uses, {view, false, true});
     });
     if (semantics.only_allocates || semantics.only_changes_metadata) {

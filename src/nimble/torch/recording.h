@@ -19,12 +19,17 @@ struct TensorSlot {
   ViewId view;
 };
 
+// A tensor that a call makes.
+struct ResultSlot : TensorSlot {
+  int32_t allocation = -1;  // which of the call's allocations it is; -1: unknown
+};
+
 // One framework call, ready to be made again on other tensors.
 struct RecordedCall {
   c10::OperatorHandle op;
   std::vector<c10::IValue> arguments;  // without their tensors
   std::vector<TensorSlot> tensors;     // which go here
-  std::vector<TensorSlot> results;     // tensors it makes
+  std::vector<ResultSlot> results;
 };
 
 // A trace with what only the framework can hold.

@@ -1,0 +1,250 @@
+"""Records ops of PyTorch's op database on one set of values and replays them on another.
+
+Run as a program it is the process of `Sweeper`: a crash of an op ends it, not the test.
+"""
+
+import copy
+import faulthandler
+import json
+import os
+import random
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+
+import numpy
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+import nimble
+from nimble import tree
+
+DTYPES = (torch.float32, torch.complex64, torch.int64, torch.float8_e4m3fn)
+# Their results are whatever was in memory.
+UNINITIALIZED = {
+    "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided",
+}  # fmt: skip
+SECONDS = 300  # for one sample: something hangs
+IN_PLACE = ", in place"
+
+
+@dataclass
+class Outcome:
+    """What became of one sample: "equal", "refused", "wrong", or "skipped" (eager itself fails)."""
+
+    sample: int
+    kind: str
+    why: str = ""
+
+
+def all_variants():
+    """The name of every op of the database, and of its in-place variant where there is one."""
+    names = []
+    for op in op_db:
+        names.append(op.full_name)
+        if op.inplace_variant is not None:
+            names.append(op.full_name + IN_PLACE)
+    return names
+
+
+def sweep(name, most, after=-1):
+    """Yields, for each sample after the given one, its number and then its outcome."""
+    op = next(op for op in op_db if op.full_name == name.removesuffix(IN_PLACE))
+    call = op.inplace_variant if name.endswith(IN_PLACE) else op.op
+    dtypes = op.supported_dtypes("cpu")
+    if not dtypes:
+        return
+    dtype = next((d for d in DTYPES if d in dtypes), next(iter(dtypes)))
+    first, second = (samples_of(op, dtype, seed) for seed in (1, 2))
+    for index in range(len(first))[:: max(1, len(first) // most) if most else 1][:most]:
+        if index > after:
+            yield index
+            other = second[index] if index < len(second) else first[index]
+            yield Outcome(index, *try_sample(op, call, first[index], other))
+
+
+def samples_of(op, dtype, seed):
+    torch.manual_seed(seed)
+    numpy.random.seed(seed)
+    random.seed(seed)
+    samples = list(op.sample_inputs("cpu", dtype, requires_grad=False))
+    return [(s.input, s.args, s.kwargs) for s in samples]
+
+
+def try_sample(op, call, sample, other):
+    def function(first, rest, named):
+        return call(first, *rest, **named)
+
+    other = with_values_of(sample, other)
+    try:
+        expected = run(function, sample)
+    except Exception as error:
+        return "skipped", text_of(error)
+    try:
+        copies = copy.deepcopy(sample)
+        recorded = nimble.record(function, *copies, streams=1, kernels="torch")
+    except nimble.NimbleError as error:
+        return "refused", text_of(error)
+    except Exception as error:
+        return "wrong", f"record: {text_of(error)}"
+    if difference := how_inputs_differ(copies, sample):
+        return "wrong", f"record changed its inputs: {difference}"
+    compare = how_layouts_differ if op.name in UNINITIALIZED else how_they_differ
+    try:
+        expected_of_other = run(function, other)
+    except Exception as error:
+        try:
+            run(recorded, other)
+        except Exception:
+            return "equal", ""
+        return "wrong", f"eager raises, the replay does not: {text_of(error)}"
+    try:
+        replayed_other = run(recorded, other)
+        replayed = run(recorded, sample)
+    except Exception as error:
+        return "wrong", f"replay: {text_of(error)}"
+    if difference := compare(replayed_other, expected_of_other):
+        return "wrong", f"other values: {difference}"
+    if difference := compare(replayed, expected):
+        return "wrong", f"recorded values: {difference}"
+    return "equal", ""
+
+
+def run(function, arguments):
+    """Runs on a copy of the arguments; returns the copy and the result."""
+    arguments = copy.deepcopy(arguments)
+    torch.manual_seed(3)
+    return arguments, function(*arguments)
+
+
+def with_values_of(sample, other):
+    """`sample` with other values: those of `other` or, where it is built differently, reversed."""
+    mine, shape = tree.flatten(sample)
+    others, _ = tree.flatten(other)
+    if [layout(t) for t in mine] != [layout(t) for t in others]:
+        others = [t.flatten().flip(0).view(t.shape) if t.is_floating_point() else t for t in mine]
+        others = [copy.deepcopy(t).copy_(o) for t, o in zip(mine, others)]
+    return tree.unflatten(shape, others)
+
+
+def layout(tensor):
+    if tensor.layout != torch.strided:
+        return tensor.layout, tensor.shape
+    bits = tensor.is_conj(), tensor.is_neg()
+    return tensor.dtype, tensor.shape, tensor.stride(), bits
+
+
+def how_layouts_differ(actual, expected):
+    """The first difference between two (arguments, result), except for the values; or ""."""
+    tensors, shape = tree.flatten(actual)
+    others, other_shape = tree.flatten(expected)
+    if shape != other_shape:
+        return f"{tree.describe(shape, tensors)}, not {tree.describe(other_shape, others)}"
+    for i, (a, b) in enumerate(zip(tensors, others)):
+        if layout(a) != layout(b):
+            return f"tensor {i} has layout {layout(a)}, not {layout(b)}"
+    if shared_memory(tensors) != shared_memory(others):
+        return f"memory shared as {shared_memory(tensors)}, not {shared_memory(others)}"
+    return ""
+
+
+def how_they_differ(actual, expected):
+    if difference := how_layouts_differ(actual, expected):
+        return difference
+    tensors, others = tree.flatten(actual)[0], tree.flatten(expected)[0]
+    for i, (a, b) in enumerate(zip(tensors, others)):
+        if not same_values(a, b):
+            return f"tensor {i} of {len(tensors)}: {a.flatten()[:4]}, not {b.flatten()[:4]}"
+    return ""
+
+
+def how_inputs_differ(actual, expected):
+    return how_they_differ((actual, None), (expected, None))
+
+
+def shared_memory(tensors):
+    """For each tensor the first one of the same storage."""
+    storages = [t.untyped_storage()._cdata if t.layout == torch.strided else id(t) for t in tensors]
+    return [storages.index(s) for s in storages]
+
+
+def same_values(a, b):
+    """Bit for bit, except that every not-a-number equals every other."""
+    if a.layout != torch.strided:
+        return torch.equal(a.to_dense(), b.to_dense())
+    a, b = (t.resolve_conj().resolve_neg().contiguous() for t in (a, b))
+    if a.is_complex():
+        a, b = torch.view_as_real(a), torch.view_as_real(b)
+    if a.is_floating_point():
+        if not torch.equal(a.isnan(), b.isnan()):
+            return False
+        a, b = a.masked_fill(a.isnan(), 0), b.masked_fill(b.isnan(), 0)
+    return torch.equal(a.flatten().view(torch.uint8), b.flatten().view(torch.uint8))
+
+
+def text_of(error):
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:300]}"
+
+
+class Sweeper:
+    """Sweeps in a process of its own, and in a new one after a crash."""
+
+    def __init__(self):
+        self._process = None
+
+    def sweep(self, name, most=None):
+        """The outcomes of an op's samples: of all, or of at most so many, spread over all."""
+        outcomes = []
+        after = -1
+        while after is not None:
+            after = self._ask(name, most, after, outcomes)
+        return outcomes
+
+    def _ask(self, name, most, after, outcomes):
+        """Adds outcomes; returns the sample that crashed, or None at the end."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", __file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                text=True,
+            )
+        print(json.dumps([name, most, after]), file=self._process.stdin, flush=True)
+        for line in self._process.stdout:
+            answer = json.loads(line)
+            if answer is None:
+                return None
+            if isinstance(answer, int):
+                after = answer  # is being tried
+            else:
+                outcomes.append(Outcome(**answer))
+        code = self._process.wait()
+        self._process = None
+        outcomes.append(Outcome(after, "wrong", f"the process ended with {code}"))
+        return after
+
+    def close(self):
+        if self._process is not None:
+            self._process.stdin.close()
+            self._process.wait()
+
+
+def serve():
+    """Answers the questions of a `Sweeper` on standard input."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what ops print goes elsewhere
+    for question in sys.stdin:
+        faulthandler.dump_traceback_later(SECONDS, exit=True)
+        for answer in sweep(*json.loads(question)):
+            faulthandler.dump_traceback_later(SECONDS, exit=True)
+            print(json.dumps(answer if isinstance(answer, int) else asdict(answer)), file=answers)
+            answers.flush()
+        faulthandler.cancel_dump_traceback_later()
+        print("null", file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    serve()
