@@ -51,7 +51,8 @@ class GraphBuilder {
   void write(OpId op, const Call& call, Operand& operand) {
     const BufferId buffer = trace_.views[operand.view.index].buffer;
     if (!covers_buffer(operand.view)) {
-      operand.before = operand.after = current_value(operand.view);
+      operand.after = current_value(operand.view);
+      if (!operand.before.valid()) operand.before = operand.after;
       return;
     }
     const bool renames = trace_.buffers[buffer.index].role == Role::kIntermediate &&
@@ -59,9 +60,9 @@ class GraphBuilder {
     if (!renames && !operand.before.valid()) operand.before = current_value(operand.view);
     const MemoryId memory =
         renames ? new_memory(buffer) : graph_.values[operand.before.index].memory;
-    if (graph_.values.size() && current_[buffer.index].valid() &&
-        graph_.values[current_[buffer.index].index].producer == op && !renames) {
-      operand.after = current_[buffer.index];  // the op writes it through two views
+    const ValueId current = current_[buffer.index];
+    if (!renames && current.valid() && graph_.values[current.index].producer == op) {
+      operand.after = current;  // the op writes it through two views
       return;
     }
     operand.after = new_value(memory, op);

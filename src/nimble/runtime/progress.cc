@@ -1,5 +1,7 @@
 #include "nimble/runtime/progress.h"
 
+#include <thread>
+
 namespace nimble {
 namespace {
 
@@ -20,10 +22,12 @@ bool Progress::spin_for(uint32_t target, std::chrono::nanoseconds spin) const {
   // A clock, not a count: one pause takes from 10 to 140 cycles, depending on the processor.
   const Clock::time_point deadline = Clock::now() + spin;
   do {
-    for (int poll = 0; poll < tuning::kPollsBetweenClockReads; ++poll) {
+    for (int poll = 0; poll < tuning::kPollsBetweenYields; ++poll) {
       if (reached(counter_.load(std::memory_order_acquire), target)) return true;
       relax();
     }
+    // Whoever is waited for may need this very core.
+    std::this_thread::yield();
   } while (Clock::now() < deadline);
   return false;
 }

@@ -1,0 +1,164 @@
+"""The command line: nimble demo, nimble inspect."""
+
+import argparse
+import importlib
+import statistics
+import sys
+import time
+
+import torch
+
+import nimble
+from nimble import models
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(prog="nimble", description=nimble.__doc__.splitlines()[0])
+    commands = parser.add_subparsers(required=True)
+
+    demo = commands.add_parser("demo", help="prepare a network, compare with eager PyTorch")
+    demo.add_argument("network", nargs="?", default="nasnet_a_mobile", choices=models.NETWORKS)
+    demo.add_argument("--rounds", type=int, default=20, help="timed calls of each competitor")
+    demo.set_defaults(run=run_demo)
+
+    inspect = commands.add_parser("inspect", help="show what is planned for a model")
+    inspect.add_argument(
+        "model",
+        help="a network of the paper, or module:function of yours that returns (model, inputs)",
+    )
+    inspect.add_argument("--streams", type=_streams, default="auto")
+    inspect.add_argument("--threads", type=int)
+    inspect.add_argument("--timeline", metavar="FILE", help="write one replay, for Perfetto")
+    inspect.add_argument("--graph", metavar="FILE", help="write the recorded program (.dot or text)")
+    inspect.set_defaults(run=run_inspect)
+
+    arguments = parser.parse_args(argv)
+    return arguments.run(arguments)
+
+
+def run_demo(arguments):
+    net = models.network(arguments.network)
+    size = net.image_size
+    progress = _Progress(5)
+
+    progress.step(f"building {net.name}, {size}x{size}, random weights")
+    model = net.build()
+    example, image = torch.randn(2, 1, 3, size, size).unbind()
+
+    progress.step("preparing: one stream")
+    one = nimble.Nimble(model, streams=1).prepare(example)
+    progress.step("preparing: many streams")
+    start = time.perf_counter()
+    many = nimble.Nimble(model).prepare(example)
+    prepare_s = time.perf_counter() - start
+
+    progress.step("comparing with eager on another image")
+    with torch.no_grad():
+        expected = model(image)
+    same_bits = torch.equal(one(image), expected)
+    difference = ((many(image) - expected).abs().max() / expected.abs().max()).item()
+
+    progress.step("timing eager, one stream, many streams in turns")
+    competitors = {"eager": model, "one stream": one, "many streams": many}
+    times = time_in_turns(competitors, (image,), arguments.rounds, progress)
+    progress.finish()
+
+    plan = many.schedule
+    eager_ms = statistics.median(times["eager"])
+    print(f"{net.name}, batch 1, {torch.get_num_threads()} threads, median of {arguments.rounds}\n")
+    for name, values in times.items():
+        ratio = eager_ms / statistics.median(values)
+        print(f"  {name:<13} {statistics.median(values):9.2f} ms   {ratio:5.2f}x eager")
+    print(f"\n  one stream equals eager bit for bit: {'yes' if same_bits else 'NO'}")
+    print(f"  many streams against eager: {difference:.1e} of the largest output")
+    print(f"  {plan.tasks} tasks on {plan.streams} streams with {plan.waits} waits", end="")
+    print(f"; the plan is {'proven free of races' if not plan.verify() else 'FAULTY'}")
+    print(f"  degree of concurrency {plan.degree}", end="")
+    print(f" ({plan.logical_streams} streams, {plan.logical_waits} waits if there were room)")
+    print(f"  memory: arena {_mib(plan.arena_bytes)}, a replay's peak {_mib(plan.peak_bytes)}", end="")
+    print(f", eager's peak {_mib(plan.framework_peak_bytes)}")
+    print(f"  prepared in {prepare_s:.2f} s (recorded {plan.record_ms:.0f} ms,", end=" ")
+    print(f"planned {plan.plan_ms:.0f} ms, measured {plan.measure_ms:.0f} ms)")
+    return 0 if same_bits and difference < 1e-4 else 1
+
+
+def run_inspect(arguments):
+    model, inputs = _load(arguments.model)
+    engine = nimble.Nimble(model, streams=arguments.streams, threads=arguments.threads)
+    engine.prepare(*inputs)
+    print(engine.explain(), end="")
+    plan = engine.schedule
+    print(f"\ndegree of concurrency {plan.degree}; with room for every stream: ", end="")
+    print(f"{plan.logical_streams} streams, {plan.logical_waits} waits")
+    faults = plan.verify()
+    print("proven free of races" if not faults else "\n".join(faults))
+    if arguments.timeline:
+        plan.save_timeline(arguments.timeline)
+    if arguments.graph:
+        plan.save_graph(arguments.graph)
+    return 1 if faults else 0
+
+
+def time_in_turns(competitors, inputs, rounds, progress=None):
+    """Milliseconds of each call, one call of each competitor a round, after one that warms up."""
+    times = {name: [] for name in competitors}
+    with torch.no_grad():
+        for round_number in range(-1, rounds):
+            if progress and round_number >= 0:
+                progress.part(round_number + 1, rounds)
+            for name, call in competitors.items():
+                start = time.perf_counter()
+                call(*inputs)
+                if round_number >= 0:
+                    times[name].append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+class _Progress:
+    """Says on the terminal what is going on; silent lines in a log."""
+
+    def __init__(self, steps):
+        self._steps = steps
+        self._step = 0
+        self._text = ""
+        self._live = sys.stderr.isatty()
+
+    def step(self, text):
+        self._step += 1
+        self._text = f"[{self._step}/{self._steps}] {text}"
+        self._show(self._text, end="" if self._live else "\n")
+
+    def part(self, done, of):
+        if self._live:
+            bar = "#" * (20 * done // of)
+            self._show(f"{self._text} [{bar:<20}]", end="")
+
+    def finish(self):
+        if self._live:
+            self._show("", end="")
+
+    def _show(self, text, end):
+        print(f"\r\033[K{text}" if self._live else text, end=end, file=sys.stderr, flush=True)
+
+
+def _load(name):
+    if name in models.NETWORKS:
+        net = models.network(name)
+        return net.build(), (torch.randn(1, 3, net.image_size, net.image_size),)
+    module, colon, function = name.partition(":")
+    if not colon:
+        raise SystemExit(
+            f"nimble inspect: {name!r} is neither module:function nor one of "
+            f"{', '.join(models.NETWORKS)}"
+        )
+    sys.path.insert(0, "")
+    model, inputs = getattr(importlib.import_module(module), function)()
+    return model, inputs if isinstance(inputs, tuple) else (inputs,)
+
+
+def _streams(text):
+    return text if text == "auto" else int(text)
+
+
+def _mib(size):
+    return f"{size / 2**20:.2f} MiB"
