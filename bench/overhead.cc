@@ -4,6 +4,8 @@
 // median is what to read. The counter is the time per task, wait or call.
 
 #include <benchmark/benchmark.h>
+#include <pthread.h>
+#include <sched.h>
 
 #include <chrono>
 #include <string>
@@ -23,6 +25,32 @@ void do_nothing(void*) {}
 std::vector<TaskBinding> empty_tasks(size_t count) {
   return std::vector<TaskBinding>(count, TaskBinding{do_nothing, nullptr});
 }
+
+// Where the two workers of a benchmark are. The kernel chooses otherwise, and when other programs
+// run it often puts both on one core, which is a case of its own.
+enum Cores { kTwoCores, kOneCore };
+
+void pin_this_thread(size_t core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(core, &cores);
+  pthread_setaffinity_np(pthread_self(), sizeof(cores), &cores);
+}
+
+// Pins the caller to the first core and one helper to the other or the same. Undone at the end.
+class PinnedPool {
+ public:
+  explicit PinnedPool(int64_t where) : pool([=] { pin_this_thread(where == kTwoCores ? 1 : 0); }) {
+    pthread_getaffinity_np(pthread_self(), sizeof(usual_), &usual_);
+    pin_this_thread(0);
+  }
+  ~PinnedPool() { pthread_setaffinity_np(pthread_self(), sizeof(usual_), &usual_); }
+
+  WorkerPool pool;
+
+ private:
+  cpu_set_t usual_;
+};
 
 benchmark::Counter time_per(size_t things) {
   return benchmark::Counter(
@@ -66,11 +94,11 @@ void empty_task_on_one_stream(benchmark::State& state) {
 }
 BENCHMARK(empty_task_on_one_stream)->Arg(1000);
 
-// Independent streams: the loop that can wait and fail, and one call of the helpers per replay.
+// Independent streams: the loop that can wait and fail, and one call of the helper per replay.
 void empty_task_on_two_streams(benchmark::State& state) {
   const size_t tasks = state.range(0);
-  WorkerPool pool;
-  Replayer replayer(in_turns(2 * tasks, 2, tasks, false), empty_tasks(2 * tasks), pool);
+  PinnedPool pinned(kTwoCores);
+  Replayer replayer(in_turns(2 * tasks, 2, tasks, false), empty_tasks(2 * tasks), pinned.pool);
   for (auto _ : state) replayer.run();
   state.counters["per_task"] = time_per(tasks);
 }
@@ -78,13 +106,13 @@ BENCHMARK(empty_task_on_two_streams)->Arg(1000)->UseRealTime();
 
 // A chain that changes sides at every task: each waits for the other worker's last.
 void cross_worker_wait(benchmark::State& state) {
-  const size_t tasks = state.range(0);
-  WorkerPool pool;
-  Replayer replayer(in_turns(tasks, 2, 1, true), empty_tasks(tasks), pool);
+  constexpr size_t kTasks = 1000;
+  PinnedPool pinned(state.range(0));
+  Replayer replayer(in_turns(kTasks, 2, 1, true), empty_tasks(kTasks), pinned.pool);
   for (auto _ : state) replayer.run();
-  state.counters["per_wait"] = time_per(tasks);
+  state.counters["per_wait"] = time_per(kTasks);
 }
-BENCHMARK(cross_worker_wait)->Arg(1000)->UseRealTime();
+BENCHMARK(cross_worker_wait)->ArgName("one_core")->Arg(kTwoCores)->Arg(kOneCore)->UseRealTime();
 
 // More workers than this machine has cores: waits go through the kernel.
 void cross_worker_wait_oversubscribed(benchmark::State& state) {
@@ -97,34 +125,39 @@ void cross_worker_wait_oversubscribed(benchmark::State& state) {
 }
 BENCHMARK(cross_worker_wait_oversubscribed)->Arg(100)->UseRealTime();
 
-// One call of one helper, `pause_us` after the last: short finds it spinning, long finds it parked.
+// One call of one helper and its answer, `pause_us` after the last: short finds it spinning, long
+// finds it parked.
 void call_helper(benchmark::State& state) {
   const std::chrono::microseconds pause(state.range(0));
-  WorkerPool pool;
+  PinnedPool pinned(state.range(1));
   const auto job = [](void*, size_t) {};
-  pool.try_run(1, job, nullptr);
+  pinned.pool.try_run(1, job, nullptr);
   for (auto _ : state) {
     if (pause.count() > 0) std::this_thread::sleep_for(pause);
     const Clock::time_point begin = Clock::now();
-    pool.try_run(1, job, nullptr);
+    pinned.pool.try_run(1, job, nullptr);
     state.SetIterationTime(std::chrono::duration<double>(Clock::now() - begin).count());
   }
   state.counters["per_call"] = time_per(1);
 }
-BENCHMARK(call_helper)->ArgName("pause_us")->Arg(0)->Arg(1000)->Iterations(200)->UseManualTime();
+BENCHMARK(call_helper)
+    ->ArgNames({"pause_us", "one_core"})
+    ->ArgsProduct({{0, 1000}, {kTwoCores, kOneCore}})
+    ->Iterations(200)
+    ->UseManualTime();
 
 // What the caller alone pays to call a parked helper: the kernel call that wakes it.
 void wake_parked_helper(benchmark::State& state) {
-  WorkerPool pool;
+  PinnedPool pinned(kTwoCores);
   Clock::time_point called;
   const auto job = [](void* context, size_t worker) {
     if (worker == 0) *static_cast<Clock::time_point*>(context) = Clock::now();
   };
-  pool.try_run(1, job, &called);
+  pinned.pool.try_run(1, job, &called);
   for (auto _ : state) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const Clock::time_point begin = Clock::now();
-    pool.try_run(1, job, &called);
+    pinned.pool.try_run(1, job, &called);
     state.SetIterationTime(std::chrono::duration<double>(called - begin).count());
   }
   state.counters["per_call"] = time_per(1);

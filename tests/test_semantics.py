@@ -153,13 +153,13 @@ def test_one_stream_equals_eager_bit_for_bit(name):
     assert engine.schedule.verify() == []
 
 
-@pytest.mark.parametrize("streams", [2, 3, 4])
+@pytest.mark.parametrize("streams", [2, 3, 4, "auto"])
 @pytest.mark.parametrize("name", ["branches", "attention_by_hand", "lstm", "encoder_layer", "fft"])
 def test_many_streams_equal_eager(name, streams):
     model, make_input = build(name)
     engine = nimble.Nimble(model, streams=streams, threads=2).prepare(make_input())
     assert engine.schedule.verify() == []
-    assert engine.schedule.streams <= streams
+    assert engine.schedule.streams <= (2 if streams == "auto" else streams)
     for _ in range(20):
         x = make_input()
         with torch.no_grad():
@@ -171,14 +171,6 @@ def test_branches_use_the_streams_that_were_asked_for():
     schedule = nimble.Nimble(model, streams=3).prepare(make_input()).schedule
     assert schedule.streams == 3 and schedule.waits > 0
     assert schedule.degree >= 4
-
-
-def test_auto_streams_with_several_threads_equal_eager():
-    model, make_input = build("branches")
-    engine = nimble.Nimble(model, threads=3).prepare(make_input())
-    x = make_input()
-    with torch.no_grad():
-        torch.testing.assert_close(engine(x), model(x))
 
 
 def test_record_and_compile_equal_eager():

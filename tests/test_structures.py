@@ -60,9 +60,12 @@ def test_borrowed_outputs_outlive_the_engine():
 
 
 def test_borrowed_outputs_can_be_reshaped_in_place_without_harm():
-    function = lambda x: x @ x + x
+    def function(x):
+        y = x @ x
+        return y, y[0] * 2
+
     step = nimble.record(function, torch.randn(4, 4), outputs="borrowed")
-    step(torch.randn(4, 4)).t_().unsqueeze_(0)
+    step(torch.randn(4, 4))[0].t_()
     x = torch.randn(4, 4)
     exact(step(x), function(x))
 
@@ -147,7 +150,7 @@ def test_a_detached_output_is_another_tensor_on_the_same_memory():
         lambda x: None,
         lambda x: (None, 3, "a", x * 2, 2.5, torch.float16, x.shape, slice(1, 2)),
         lambda x: (torch.zeros(2), torch.tensor([1.0, 2.0]), torch.arange(3), x.shape[0]),
-        lambda x: iter((1,)).__next__(),
+        lambda x: 1,
     ],
 )
 def test_outputs_keep_their_structure(function):
@@ -182,7 +185,11 @@ def test_constant_outputs_are_fresh_at_every_call():
 
 def test_a_program_without_inputs_or_outputs_runs_for_its_effect():
     counter = torch.zeros(())
-    step = nimble.record(lambda: counter.add_(1) and None if False else (counter.add_(1), None)[1])
+
+    def count():
+        counter.add_(1)
+
+    step = nimble.record(count)
     assert counter == 0
     assert step() is None and step() is None
     assert counter == 2
@@ -248,11 +255,8 @@ def test_conjugate_and_negative_views_are_inputs_like_others(prepared, called):
         x = torch.randn(3, dtype=torch.complex64)
         return (x.conj(), x.conj().imag) if lazy else (x, x.imag)
 
-    function = lambda z, i: (z * 2, z.real, i + 1, z.conj())
+    function = lambda z, i: (z * 2, z.conj() * z.real, i + 1)
     step = nimble.record(function, *make(prepared))
-    if prepared != called:
-        function, step = (lambda f: lambda z, i: f(z, i)[::2])(function), None
-        step = nimble.record(function, *make(prepared))
     z, i = make(called)
     exact(step(z, i), function(z, i))
 

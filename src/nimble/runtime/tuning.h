@@ -3,33 +3,35 @@
 #include <chrono>
 #include <cstddef>
 
-// Every constant of the runtime that was tuned, with the measurement behind it. All figures are
-// from a virtual machine with two cores (Xeon, 2.3 GHz nominal) that other programs also used:
-// read the ratios.
+// Every constant of the runtime that was tuned, with the measurement behind it. Figures are from a
+// virtual machine with two cores whose load was 3 to 6 from other programs: read the ratios, and
+// measure again on a quiet machine (bench/overhead) before building on them.
 namespace nimble::tuning {
 
 // What two cores must not share. Not std::hardware_destructive_interference_size: it may change
 // with compiler flags, and with it the layout of our types.
 inline constexpr size_t kCacheLine = 64;
 
-// A waiting thread polls this often, then offers its core to others and reads the clock. 32 polls
-// take about 1 us. The offer costs nothing if there is no one else. Without it, two workers that
-// the kernel had put on the same core paid the whole spin for each wait:
+// A waiting thread polls this often, then offers its core to others and reads the clock. Without
+// the offer, two workers on one core can pay the whole spin for each wait. Ranges of the medians of
+// three interleaved rounds, with a wait spin of 20 us and an idle spin of 50 us. Threads were not
+// pinned: a wait of 0.1 us means two cores, the larger ones are taken to mean a shared core.
 //
-//                                       without     32 polls    128 polls
-//   wait between two cores              0.14 us      0.13 us      0.12 us
-//   wait between two on one core       23    us      1.2  us      2.6  us
-//   wait in a ring, 4 on two cores     12-40 us      0.7  us      1.4  us
-//   call of a helper on the same core  73    us      2.4  us      5.2  us
+//                                  without        32 polls       128 polls
+//   wait between two workers     0.13 - 33 us   0.12 - 1.3 us   0.12 - 2.7 us
+//   wait in a ring of four         12 - 24 us   0.72 - 1.3 us    1.5 - 5.5 us
+//   call of a spinning helper    0.37 - 73 us   0.36 - 2.4 us   0.35 - 5.3 us
 inline constexpr int kPollsBetweenYields = 32;
 
-// How long a worker spins for another before it sleeps: about what sleeping costs (the classical
-// choice, never worse than twice the best). A wait of 40 us took 54 us with sleep and 40.2 us
-// with spinning; the call of a parked helper took 20-30 us against 0.35 us for a spinning one.
+// How long a worker spins for another before it sleeps. Chosen near what sleeping costs (then never
+// worse than twice the best), not by a sweep at this value: waits of 40 us took 54 us at the tenth
+// percentile of several rounds with 20 us of spinning, so sleeping adds about 14 us; medians there
+// ran from 42 to 63 us. Calls of a parked helper had medians from 8 to 24 us in the same rounds.
 inline constexpr std::chrono::nanoseconds kWaitSpin = std::chrono::microseconds(25);
 
-// How long a helper spins for the next replay. Longer, as a caller that replays in a loop needs
-// some time in between (binding inputs, Python), and short against a framework's op on all cores.
+// How long a helper spins for the next replay. Not measured against other values: longer than a
+// wait, as a caller that replays in a loop needs some time in between (binding inputs, Python), and
+// short against a framework's op on all cores.
 inline constexpr std::chrono::nanoseconds kIdleSpin = std::chrono::microseconds(50);
 
 }  // namespace nimble::tuning
