@@ -18,7 +18,7 @@ def pytest_terminal_summary(terminalreporter):
         for report in reports
         if getattr(report, "when", None) == "call"
         for name, kinds in report.user_properties
-        if name == "op database" and set(kinds) != {"skipped"}
+        if name == "op database" and set(kinds) - {"skipped"}
     ]
     if not swept:
         return

@@ -1,6 +1,6 @@
 """Every op of PyTorch's own op database, recorded on one set of values and replayed on another.
 
-All ops, three samples of each; `--whole-op-database`: all samples.
+All ops, ten samples of each; `--whole-op-database`: all samples.
 """
 
 import pytest
@@ -18,7 +18,7 @@ def sweeper():
 @pytest.mark.parametrize("name", all_variants())
 def test_replay_equals_eager_or_is_refused(name, sweeper, pytestconfig, record_property):
     whole = pytestconfig.getoption("--whole-op-database") or name in REFUSED
-    outcomes = sweeper.sweep(name, most=None if whole else 3)
+    outcomes = sweeper.sweep(name, most=None if whole else 10)
     record_property("op database", [outcome.kind for outcome in outcomes])
 
     assert [o for o in outcomes if o.kind == "wrong"] == []

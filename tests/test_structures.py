@@ -211,6 +211,16 @@ def test_nested_arguments_and_keywords_are_taken_apart():
     exact(step(*args, **kwargs), function(*args, **kwargs))
 
 
+def test_the_order_of_keywords_does_not_matter():
+    function = lambda x, *, a, b: x * a - b
+    step = nimble.record(function, torch.ones(2), a=torch.ones(2), b=torch.zeros(2))
+    x, a, b = torch.rand(3, 2).unbind()
+    exact(step(x, b=b, a=a), function(x, a=a, b=b))
+    compiled = nimble.compile(function)
+    exact(compiled(x, a=a, b=b), compiled(x, b=b, a=a))
+    assert len(compiled.programs) == 1
+
+
 LAYOUTS = {
     "contiguous": lambda: torch.randn(2, 4, 4, 4),
     "transposed": lambda: torch.randn(4, 4, 4, 2).permute(3, 2, 0, 1),

@@ -180,3 +180,40 @@ def test_replayed_under_deterministic_algorithms(function):
         same_as_eager(function, calls=2)
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_tensors_on_the_same_foreign_memory_are_kept_in_order(streams):
+    array = numpy.zeros(1000, dtype=numpy.float32)
+    first, second = torch.from_numpy(array), torch.from_numpy(array[10:])
+
+    def function(x):
+        first.copy_(x.exp())
+        y = second * 2
+        second.add_(1)
+        return first + 0, y
+
+    same_as_eager(function, lambda: torch.randn(1000), calls=20, streams=streams)
+
+
+def dlpack(x):
+    y = x * 2
+    z = torch.from_dlpack(torch.utils.dlpack.to_dlpack(y))
+    y.add_(1)
+    return z + 1
+
+
+def compiled_inside(x):
+    return ready_made(x) + 1
+
+
+ready_made = torch.compile(lambda x: x.sin() * 2 + 1, backend="eager")
+
+
+@pytest.mark.parametrize("function", [dlpack, compiled_inside], ids=lambda f: f.__name__)
+def test_foreign_views_and_compiled_parts_are_followed_or_refused(function):
+    function(fresh())
+    try:
+        same_as_eager(function)
+    except nimble.NimbleError:
+        pass

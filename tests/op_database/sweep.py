@@ -26,6 +26,7 @@ UNINITIALIZED = {
     "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided",
 }  # fmt: skip
 SECONDS = 300  # for one sample: something hangs
+FLAT = torch.contiguous_format
 IN_PLACE = ", in place"
 
 # The database seeds the generator before every random op. We do that, outside of the program.
@@ -51,28 +52,41 @@ def all_variants():
     return names
 
 
-def sweep(name, most, after=-1):
-    """Yields, for each sample after the given one, its number and then its outcome."""
+def find(name):
+    """The database's entry for a name, and the function that is meant."""
     op = next(op for op in op_db if op.full_name == name.removesuffix(IN_PLACE))
-    call = op.inplace_variant if name.endswith(IN_PLACE) else op.op
+    return op, op.inplace_variant if name.endswith(IN_PLACE) else op.op
+
+
+def samples_of(op, seed):
+    """All samples for the CPU, as (first argument, other arguments, named arguments)."""
     dtypes = op.supported_dtypes("cpu")
     if not dtypes:
-        return
+        return []
     dtype = next((d for d in DTYPES if d in dtypes), next(iter(dtypes)))
-    first, second = (samples_of(op, dtype, seed) for seed in (1, 2))
-    for index in range(len(first))[:: max(1, len(first) // most) if most else 1][:most]:
+    torch.manual_seed(seed)
+    numpy.random.seed(seed)
+    random.seed(seed)
+    samples = list(op.sample_inputs("cpu", dtype, set_seed=False))
+    return [(s.input, s.args, s.kwargs) for s in samples]
+
+
+def some(samples, most):
+    """At most so many of them, from all over; always the same."""
+    if most is None or len(samples) <= most:
+        return samples
+    return [samples[i] for i in sorted(random.Random(0).sample(range(len(samples)), most))]
+
+
+def sweep(name, most, after=-1):
+    """Yields, for each sample after the given one, its number and then its outcome."""
+    op, call = find(name)
+    first, second = (samples_of(op, seed) for seed in (1, 2))
+    for index in some(range(len(first)), most):
         if index > after:
             yield index
             other = second[index] if index < len(second) else first[index]
             yield Outcome(index, *try_sample(op, call, first[index], other))
-
-
-def samples_of(op, dtype, seed):
-    torch.manual_seed(seed)
-    numpy.random.seed(seed)
-    random.seed(seed)
-    samples = list(op.sample_inputs("cpu", dtype, requires_grad=False))
-    return [(s.input, s.args, s.kwargs) for s in samples]
 
 
 def try_sample(op, call, sample, other):
@@ -125,8 +139,17 @@ def copied(structure):
     """The same with other tensors, which share memory with each other as those do."""
     tensors, shape = tree.flatten(structure)
     memory = {}
-    copies = [copy.deepcopy(t, memory) if has_storage(t) else t.clone() for t in tensors]
-    return tree.unflatten(shape, copies)
+    return tree.unflatten(shape, [copy_of(t, memory) for t in tensors])
+
+
+def copy_of(tensor, memory):
+    if not has_storage(tensor):
+        return tensor.clone()
+    if tensor.is_conj():  # deepcopy would resolve these bits
+        return copy_of(tensor.conj(), memory).conj()
+    if tensor.is_neg():
+        return torch._neg_view(copy_of(torch._neg_view(tensor), memory))
+    return copy.deepcopy(tensor, memory)
 
 
 def has_storage(tensor):
@@ -134,13 +157,22 @@ def has_storage(tensor):
 
 
 def with_values_of(sample, other):
-    """`sample` with other values: those of `other` or, where it is built differently, reversed."""
+    """`sample` with the values of `other` or, where those do not fit or are the same, others."""
     mine, shape = tree.flatten(sample)
     others, _ = tree.flatten(other)
-    if [layout(t) for t in mine] != [layout(t) for t in others]:
-        others = [t.flatten().flip(0).view(t.shape) if t.is_floating_point() else t for t in mine]
-        others = [copy.deepcopy(t).copy_(o) for t, o in zip(mine, others)]
+    fit = [layout(t) for t in mine] == [layout(t) for t in others]
+    if not fit or all(map(same_values, mine, others)):
+        others = [disturbed(t) if has_storage(t) else t for t in mine]
     return tree.unflatten(shape, others)
+
+
+def disturbed(tensor):
+    """In reverse order or, where that changes nothing, one more."""
+    other = copied(tensor)
+    other.copy_(tensor.flatten().flip(0).view(tensor.shape))
+    if same_values(other, tensor) and tensor.dtype != torch.bool:
+        other.copy_(tensor + 1)
+    return other
 
 
 def layout(tensor):
@@ -188,7 +220,7 @@ def same_values(a, b):
     """Bit for bit, except that every not-a-number equals every other."""
     if not has_storage(a):
         return torch.equal(a.to_dense(), b.to_dense())
-    a, b = (t.resolve_conj().resolve_neg().contiguous() for t in (a, b))
+    a, b = (t.resolve_conj().resolve_neg().clone(memory_format=FLAT) for t in (a, b))
     if a.is_complex():
         a, b = torch.view_as_real(a), torch.view_as_real(b)
     if a.is_floating_point():

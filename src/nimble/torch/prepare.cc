@@ -67,9 +67,11 @@ class Preparation {
     const Clock::time_point start = Clock::now();
     const int threads = options_.threads;
     const int workers = options_.streams > 0 ? options_.streams : threads;
+    const int inside = std::max(1, threads / workers);
+    const std::vector<double> costs = measure_costs(inside);
+    for (size_t i = 0; i < costs.size(); ++i)
+      result_.schedule.built.schedule.tasks[i].cost_ns = costs[i];
     if (workers > 1) {
-      const int inside = std::max(1, threads / workers);
-      const std::vector<double> costs = measure_costs(inside);
       BoundedOptions bounded_options;
       bounded_options.workers = static_cast<size_t>(workers);
       const BoundedSchedule bounded =

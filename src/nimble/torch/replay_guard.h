@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -16,6 +17,7 @@ class FrameworkDispatch {
 
  private:
   c10::InferenceMode not_inference_;
+  at::NoGradGuard no_grad_;
   at::AutoDispatchBelowADInplaceOrView below_autograd_;
   c10::impl::ExcludeDispatchKeyGuard no_autocast_;
 };
