@@ -7,7 +7,8 @@ from collections import OrderedDict
 import torch
 
 from nimble import _C, recording, tree
-from nimble._C import NimbleError
+from nimble._C import NimbleError, Refused
+from nimble.module_state import facts_of, record_when_steady
 from nimble.schedule import Schedule, shape_of_input
 
 
@@ -39,27 +40,46 @@ class Options:
 class Program:
     """A function recorded for one structure of arguments."""
 
-    def __init__(self, function, args, kwargs, options, module=None):
-        tensors, self.shape = tree.flatten((args, kwargs))
+    def __init__(self, function, args, kwargs, options):
+        tensors, self.shape = tree.flatten_call(args, kwargs)
         self.prepared_for = tree.describe(self.shape, tensors)
-        output_shape = None
+        self.output_shape = None
+        module = recording.module_of(function)
 
-        def run(flat_inputs):
-            nonlocal output_shape
-            args, kwargs = tree.unflatten(self.shape, flat_inputs)
-            with recording.observed(module):
-                result = function(*args, **kwargs)
-            outputs, output_shape = tree.flatten(result)
-            return outputs
+        def record(state, check):
+            def run(flat_inputs):
+                args, kwargs = tree.unflatten(self.shape, flat_inputs)
+                facts = [facts_of(t) for t in flat_inputs]
+                with recording.observed(module):
+                    result = function(*args, **kwargs)
+                self._check_arguments(args, kwargs, flat_inputs, facts)
+                check()
+                outputs, shape = tree.flatten(result)
+                if self.output_shape is None:  # later runs are on other values
+                    self.output_shape = shape
+                return outputs
 
-        names = recording.named_tensors(module) if module is not None else []
-        self.watch = recording.watch_module(module) if module is not None else _C.ModuleWatch()
-        self.engine = _C.Engine(
-            run, tensors, options.streams, options.threads, options.borrowed, names
-        )
-        self.output_shape = output_shape
+            return _C.Engine(
+                run, tensors, options.streams, options.threads, options.borrowed, state.tensors
+            )
+
+        roots = [function, *tree.modules_in(self.shape)]
+        self.engine, state = record_when_steady(roots, record)
+        self.watch = state.watch
         self.schedule = Schedule(self.engine, [shape_of_input(t) for t in tensors])
         self._call_flat = self.engine.flat_call(self.watch, "list")
+
+    def _check_arguments(self, args, kwargs, tensors, facts):
+        now, shape = tree.flatten_call(args, kwargs)
+        if (
+            shape != self.shape
+            or any(a is not b for a, b in zip(now, tensors))
+            or [facts_of(t) for t in tensors] != facts
+        ):
+            raise Refused(
+                "cannot replay this program: it changes its arguments other than by writing "
+                "into their tensors; return the new values instead"
+            )
 
     def fast_call(self):
         """A function of a tuple of tensors, where the structure is as simple as that; or None."""
@@ -73,12 +93,12 @@ class Program:
         match self.output_shape:
             case ("tensor",):
                 return self.engine.flat_call(self.watch, "single")
-            case ("sequence", kind, parts) if kind is tuple and all(p == ("tensor",) for p in parts):
+            case ("sequence", kind, parts) if kind is tuple and set(parts) <= {("tensor",)}:
                 return self.engine.flat_call(self.watch, "tuple")
         return None
 
     def __call__(self, args, kwargs):
-        tensors, shape = tree.flatten((args, kwargs))
+        tensors, shape = tree.flatten_call(args, kwargs)
         if shape != self.shape:
             raise NimbleError(
                 f"prepared for arguments {self.prepared_for}, got {tree.describe(shape, tensors)}: "
@@ -95,7 +115,17 @@ class Program:
         return tree.unflatten(self.output_shape, outputs)
 
 
-class _Prepared:
+class _OfThisProcess:
+    """What can be neither copied nor pickled."""
+
+    def __reduce_ex__(self, protocol):
+        raise NimbleError(
+            "a prepared program cannot be copied or pickled: it is memory and threads of this "
+            "process; copy the model itself and prepare the copy"
+        )
+
+
+class _Prepared(_OfThisProcess):
     """What every prepared program shows."""
 
     _program = None
@@ -133,11 +163,11 @@ class Nimble(_Prepared):
     def prepare(self, *args, **kwargs):
         """Runs the model once on an example, plans, and returns self.
 
-        Parameters, buffers, gradients, flags and the random state are left as they were.
+        Parameters, buffers, gradients, flags and the random state are left as they were; caches
+        that the model makes in its first call are kept.
         """
-        module = self.model if isinstance(self.model, torch.nn.Module) else None
         with torch.no_grad():
-            self._program = Program(self.model, args, kwargs, self._options, module)
+            self._program = Program(self.model, args, kwargs, self._options)
         self._fast = self._program.fast_call()
         return self
 
@@ -160,7 +190,9 @@ class _Recorded(_Prepared):
     __call__ = Nimble.__call__
 
 
-def record(function, *args, streams="auto", threads=None, kernels="auto", outputs="fresh", **kwargs):
+def record(
+    function, *args, streams="auto", threads=None, kernels="auto", outputs="fresh", **kwargs
+):
     """Runs any function of tensors once and returns it as a replayed plan.
 
     Example:
@@ -170,21 +202,20 @@ def record(function, *args, streams="auto", threads=None, kernels="auto", output
     return _Recorded(function, args, kwargs, Options(streams, threads, kernels, outputs))
 
 
-class _Compiled:
+class _Compiled(_OfThisProcess):
     """A model or function that prepares itself for each signature it meets."""
 
     def __init__(self, function, options, cache_size):
         if cache_size < 1:
             raise NimbleError(f"cache_size must be at least 1, not {cache_size}")
         self._function = function
-        self._module = function if isinstance(function, torch.nn.Module) else None
         self._options = options
         self._cache_size = cache_size
         self._programs = OrderedDict()  # the one used last stands last
         self._lock = threading.Lock()  # of the dict, not of recording or replaying
 
     def __call__(self, *args, **kwargs):
-        tensors, shape = tree.flatten((args, kwargs))
+        tensors, shape = tree.flatten_call(args, kwargs)
         autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
         key = (
             shape,
@@ -200,7 +231,7 @@ class _Compiled:
             program = None
         if program is None:
             with torch.no_grad():
-                program = Program(self._function, args, kwargs, self._options, self._module)
+                program = Program(self._function, args, kwargs, self._options)
             with self._lock:
                 self._programs[key] = program
                 self._programs.move_to_end(key)
@@ -220,7 +251,7 @@ def compile(
     """Returns a callable that prepares itself for every new signature of its arguments.
 
     At most `cache_size` plans are kept; the one not used for longest goes first. A model whose
-    parameters, submodules or flags were replaced is recorded anew.
+    parameters, submodules, hooks or attributes were replaced is recorded anew.
 
     Example:
         >>> fast = nimble.compile(model)

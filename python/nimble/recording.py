@@ -1,31 +1,72 @@
 """Running the user's program once, so that the engine sees what it does."""
 
 import contextlib
+import os
+import sys
 import threading
 
 import torch
+import torch.utils.dlpack
 from torch.nn.modules import module as nn_module
 
 from nimble import _C
+from nimble._C import Refused
 
 # What hands a tensor's values to code the recorder cannot see.
-_VALUE_READERS = ("tolist", "numpy", "__array__", "__dlpack__")
+_VALUE_READERS = [
+    (torch.Tensor, "tolist"),
+    (torch.Tensor, "numpy"),
+    (torch.Tensor, "__array__"),
+    (torch.Tensor, "__dlpack__"),
+    (torch.Tensor, "__deepcopy__"),
+    (torch.Tensor, "__reduce_ex__"),
+    (torch, "to_dlpack"),
+    (torch.utils.dlpack, "to_dlpack"),
+]
+# The same, except that the framework itself does not use them to read.
+_MEMORY_READERS = [
+    (torch.Tensor, "data_ptr"),
+    (torch.Tensor, "storage"),
+    (torch.Tensor, "untyped_storage"),
+]
+_FRAMEWORK = os.path.dirname(torch.__file__) + os.sep
 
 _patch_lock = threading.Lock()
 _patch_users = 0
-_originals = {}
+_originals = []
 _recording_here = threading.local()
 
 
-def _refusing(name, original):
-    def read_values(self, *args, **kwargs):
+def _refusing(owner, name, framework_may):
+    original = getattr(owner, name)
+    what = f"{owner.__name__}.{name}"
+
+    def read_values(*args, **kwargs):
         if getattr(_recording_here, "active", False):
-            _C.refuse_recording(
-                f"Tensor.{name}", "it hands values of a tensor to code that is not replayed"
-            )
-        return original(self, *args, **kwargs)
+            caller = sys._getframe(1).f_code.co_filename
+            if not (framework_may and caller.startswith(_FRAMEWORK)):
+                why = "it hands values of a tensor to code that is not replayed"
+                _C.refuse_recording(what, why)
+                raise Refused(f"cannot replay {what}: {why}")
+        return original(*args, **kwargs)
 
     return read_values
+
+
+def _patch():
+    readers = [(*r, False) for r in _VALUE_READERS] + [(*r, True) for r in _MEMORY_READERS]
+    for owner, name, framework_may in readers:
+        _originals.append((owner, name, vars(owner).get(name)))
+        setattr(owner, name, _refusing(owner, name, framework_may))
+
+
+def _unpatch():
+    while _originals:
+        owner, name, original = _originals.pop()
+        if original is None:  # it is inherited
+            delattr(owner, name)
+        else:
+            setattr(owner, name, original)
 
 
 @contextlib.contextmanager
@@ -34,9 +75,7 @@ def _watch_value_readers():
     global _patch_users
     with _patch_lock:
         if _patch_users == 0:
-            for name in _VALUE_READERS:
-                _originals[name] = torch.Tensor.__dict__.get(name)
-                setattr(torch.Tensor, name, _refusing(name, getattr(torch.Tensor, name)))
+            _patch()
         _patch_users += 1
     _recording_here.active = True
     try:
@@ -46,11 +85,7 @@ def _watch_value_readers():
         with _patch_lock:
             _patch_users -= 1
             if _patch_users == 0:
-                for name, original in _originals.items():
-                    if original is None:
-                        delattr(torch.Tensor, name)
-                    else:
-                        setattr(torch.Tensor, name, original)
+                _unpatch()
 
 
 @contextlib.contextmanager
@@ -90,22 +125,7 @@ def observed(root=None):
         yield
 
 
-def named_tensors(module):
-    """Parameters and buffers with their names, for messages and to notice that they move."""
-    named = list(module.named_parameters(remove_duplicate=False))
-    return [*named, *module.named_buffers(remove_duplicate=False)]
-
-
-def watch_module(module):
-    """Notices parameters, buffers, submodules and train/eval flags that are replaced."""
-    watch = _C.ModuleWatch()
-    for path, part in module.named_modules():
-        prefix = f"{path}." if path else ""
-        for registry in (part._parameters, part._buffers, part._modules):
-            for name in registry:
-                watch.add(registry, name, f"'{prefix}{name}'")
-        watch.add(part.__dict__, "training", f"the train/eval flag of '{path or 'the model'}'")
-        for name, value in part.__dict__.items():
-            if isinstance(value, torch.Tensor):
-                watch.add(part.__dict__, name, f"'{prefix}{name}'")
-    return watch
+def module_of(function):
+    """The module that a program is, or None."""
+    owner = getattr(function, "__self__", function)
+    return owner if isinstance(owner, torch.nn.Module) else None

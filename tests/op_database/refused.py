@@ -17,11 +17,9 @@ REFUSED = {
     "addbmm, in place": RESHAPES,  # to the shape that is broadcast to
     "allclose": READS_BACK,  # returns a bool
     "argwhere": SHAPE,
-    "as_strided, in place": RESHAPES,
     "as_strided.partial_views": OUTSIDE,
     "as_strided.partial_views, in place": OUTSIDE,
     "bincount": SHAPE,
-    "corrcoef": READS_BACK,
     "cov": READS_BACK,  # checks the weights
     "equal": READS_BACK,  # returns a bool
     "istft": READS_BACK,  # checks the window
@@ -29,24 +27,16 @@ REFUSED = {
     "linalg.lstsq": SHAPE,  # that of the residuals, on the rank
     "linalg.lstsq.grad_oriented": SHAPE,
     "masked_select": SHAPE,
-    "nanquantile": READS_BACK,
     "narrow": READS_BACK,  # where the start is a tensor
     "nn.functional.ctc_loss": DECIDES,  # where the lengths are tensors
     "nn.functional.gaussian_nll_loss": READS_BACK,  # checks the variance
     "nn.functional.one_hot": READS_BACK,  # looks for the largest class
     "nonzero": SHAPE,
-    "quantile": READS_BACK,  # checks a tensor of quantiles
     "repeat_interleave": SHAPE,  # where the repeats are a tensor
-    "resize_, in place": RESHAPES,
     "sparse.mm.reduce": SPARSE,
     "sparse.sampled_addmm": SPARSE,
-    "squeeze, in place": RESHAPES,
-    "squeeze.multiple, in place": RESHAPES,
-    "t, in place": RESHAPES,
     "tensor_split": DECIDES,  # where the indices are a tensor
     "to_sparse": SPARSE,
-    "transpose, in place": RESHAPES,
     "unique": SHAPE,
     "unique_consecutive": SHAPE,
-    "unsqueeze, in place": RESHAPES,
 }

@@ -35,9 +35,9 @@ std::string message(const Parts&... parts) {
 }  // namespace nimble
 
 // An invariant of ours. Not for what a user can cause.
-#define NIMBLE_ASSERT(condition, ...)                                                      \
-  do {                                                                                     \
-    if (!(condition)) [[unlikely]]                                                         \
-      throw ::nimble::InternalError(::nimble::message(__FILE__, ":", __LINE__, ": ",       \
-                                                      #condition __VA_OPT__(, " ", ) __VA_ARGS__)); \
+#define NIMBLE_ASSERT(condition, ...)                                                  \
+  do {                                                                                 \
+    if (!(condition)) [[unlikely]]                                                     \
+      throw ::nimble::InternalError(::nimble::message(                                 \
+          __FILE__, ":", __LINE__, ": ", #condition __VA_OPT__(, " ", ) __VA_ARGS__)); \
   } while (false)

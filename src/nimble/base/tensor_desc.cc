@@ -20,13 +20,33 @@ int64_t TensorDesc::end_byte() const {
   return (last + 1) * dtype.bytes;
 }
 
-bool TensorDesc::is_dense() const {
+namespace {
+
+// Dimensions with more than one index, those of the smallest stride first.
+std::vector<size_t> by_stride(const TensorDesc& desc) {
   std::vector<size_t> dims;
-  for (size_t d = 0; d < sizes.size(); ++d)
-    if (sizes[d] != 1) dims.push_back(d);
-  std::sort(dims.begin(), dims.end(), [&](size_t a, size_t b) { return strides[a] < strides[b]; });
+  for (size_t d = 0; d < desc.sizes.size(); ++d)
+    if (desc.sizes[d] != 1) dims.push_back(d);
+  std::sort(dims.begin(), dims.end(),
+            [&](size_t a, size_t b) { return desc.strides[a] < desc.strides[b]; });
+  return dims;
+}
+
+}  // namespace
+
+bool TensorDesc::may_overlap_itself() const {
+  int64_t reach = 0;  // of the dimensions so far
+  for (size_t d : by_stride(*this)) {
+    if (sizes[d] == 0) return false;
+    if (strides[d] <= reach) return true;
+    reach += (sizes[d] - 1) * strides[d];
+  }
+  return false;
+}
+
+bool TensorDesc::is_dense() const {
   int64_t expected = 1;
-  for (size_t d : dims) {
+  for (size_t d : by_stride(*this)) {
     if (sizes[d] == 0) return true;
     if (strides[d] != expected) return false;
     expected *= sizes[d];

@@ -30,6 +30,8 @@ struct TensorDesc {
   // The bytes [begin, end) from the first to behind the last element; empty if there is none.
   int64_t begin_byte() const;
   int64_t end_byte() const;
+  // Whether two elements may have the same address (a tensor that was expanded).
+  bool may_overlap_itself() const;
   // Whether the elements fill [begin_byte, end_byte) without gap or overlap.
   bool is_dense() const;
   std::string to_string() const;  // float32[1,3,224,224]

@@ -40,6 +40,15 @@ TEST(TensorDesc, IsDenseInAnyOrderOfDimensionsButNotWithGapsOrOverlap) {
   EXPECT_FALSE(floats({2, 3}, {0, 1}).is_dense());
 }
 
+TEST(TensorDesc, OverlapsItselfWhenExpandedButNotWhenSliced) {
+  EXPECT_TRUE(floats({2, 3}, {0, 1}).may_overlap_itself());
+  EXPECT_TRUE(floats({3, 2}, {1, 1}).may_overlap_itself());
+  EXPECT_FALSE(floats({2, 3}, {3, 1}).may_overlap_itself());
+  EXPECT_FALSE(floats({2, 3}, {7, 2}).may_overlap_itself());
+  EXPECT_FALSE(floats({0, 3}, {0, 1}).may_overlap_itself());
+  EXPECT_FALSE(floats({1, 3}, {0, 1}).may_overlap_itself());
+}
+
 TEST(TensorDesc, PrintsLikeAType) {
   EXPECT_EQ(floats({1, 3, 224}, {1, 1, 1}).to_string(), "Float[1,3,224]");
 }

@@ -85,8 +85,7 @@ class Validator {
     const size_t n = graph_.ops.size();
     std::vector<std::vector<bool>> reaches(n, std::vector<bool>(n));
     std::vector<std::vector<uint32_t>> successors(n);
-    for (const Edge& edge : graph_.edges)
-      successors[edge.before.index].push_back(edge.after.index);
+    for (const Edge& edge : graph_.edges) successors[edge.before.index].push_back(edge.after.index);
     for (size_t i = n; i-- > 0;) {
       for (uint32_t next : successors[i]) {
         reaches[i][next] = true;

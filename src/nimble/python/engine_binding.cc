@@ -2,7 +2,10 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
-#include <fstream>
+#include <cxxabi.h>
+
+#include <chrono>
+#include <thread>
 
 #include "nimble/base/error.h"
 #include "nimble/python/errors.h"
@@ -15,6 +18,23 @@ namespace nimble {
 
 namespace py = pybind11;
 namespace {
+
+// Lets other Python threads run. A thread that comes back when the interpreter is ending stops
+// here. If that begins just now, Python ends the thread by unwinding its stack, which must be let
+// through.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() noexcept(false) {
+    while (_Py_IsFinalizing()) std::this_thread::sleep_for(std::chrono::hours(1));
+    PyEval_RestoreThread(state_);
+  }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
 
 // How the flat list of outputs is handed to Python.
 enum class OutputForm { kSingle, kTuple, kList };
@@ -33,10 +53,10 @@ struct FlatCall {
       tensors.push_back(THPVariable_Unpack(PySequence_Fast_GET_ITEM(inputs, i)));
     if (const std::string what = watch->first_change(); !what.empty())
       throw UserError("the model changed since it was prepared: " + what +
-                      " is another object now; call prepare() again");
+                      " was replaced; call prepare() again");
     std::vector<at::Tensor> outputs;
     {
-      py::gil_scoped_release no_gil;
+      WithoutGil no_gil;
       outputs = engine->run(tensors);
     }
     if (form == OutputForm::kSingle)
@@ -65,11 +85,12 @@ bool all_tensors(PyObject* values) {
 // Returns NotImplemented unless `arguments` is a tuple or list of plain tensors.
 PyObject* call_flat(PyObject* self, PyObject* arguments) {
   try {
-    if (!(PyTuple_CheckExact(arguments) || PyList_CheckExact(arguments)) ||
-        !all_tensors(arguments))
+    if (!(PyTuple_CheckExact(arguments) || PyList_CheckExact(arguments)) || !all_tensors(arguments))
       return Py_NewRef(Py_NotImplemented);
     const auto* call = static_cast<const FlatCall*>(PyCapsule_GetPointer(self, nullptr));
     return (*call)(arguments).release().ptr();
+  } catch (const abi::__forced_unwind&) {
+    throw;
   } catch (...) {
     translate_exception(std::current_exception());
     return nullptr;
@@ -140,7 +161,11 @@ py::dict report_of(const Engine& engine) {
 void bind_engine(py::module_& module) {
   py::class_<ModuleWatch, std::shared_ptr<ModuleWatch>>(module, "ModuleWatch")
       .def(py::init<>())
-      .def("add", &ModuleWatch::add)
+      .def("add_dict", &ModuleWatch::add_dict)
+      .def("add_sequence", &ModuleWatch::add_sequence)
+      .def("add_global", &ModuleWatch::add_global)
+      .def("add_cell", &ModuleWatch::add_cell)
+      .def("add_tensor", &ModuleWatch::add_tensor)
       .def("first_change", &ModuleWatch::first_change);
   py::class_<LogicalConcurrency>(module, "LogicalConcurrency")
       .def_readonly("degree", &LogicalConcurrency::degree)

@@ -7,10 +7,16 @@ namespace nimble {
 namespace py = pybind11;
 namespace {
 
+std::string folder_of(const char* package) {
+  const auto file = py::cast<std::string>(py::module_::import(package).attr("__file__"));
+  return file.substr(0, file.rfind('/') + 1);
+}
+
 bool is_library_frame(const std::string& file) {
+  static const std::string torch = folder_of("torch");
+  static const std::string nimble = folder_of("nimble");
   // "<…>": code that was generated, or frozen into the interpreter.
-  return file.find("/torch/") != std::string::npos || file.find("/nimble/") != std::string::npos ||
-         file.starts_with("<frozen");
+  return file.starts_with(torch) || file.starts_with(nimble) || file.starts_with("<");
 }
 
 }  // namespace
@@ -23,7 +29,8 @@ std::string python_source_location() {
   if (frame) frame.dec_ref();  // PyThreadState_GetFrame gave us a reference of its own
   while (frame && !frame.is_none()) {
     auto* raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
-    auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
+    auto code =
+        py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
     const auto file = py::cast<std::string>(code.attr("co_filename"));
     if (!is_library_frame(file)) return file + ":" + std::to_string(PyFrame_GetLineNumber(raw));
     frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));

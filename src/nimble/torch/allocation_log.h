@@ -1,34 +1,42 @@
 #pragma once
 
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
-
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
 namespace nimble {
 
-// Hears of every allocation the framework makes on a thread while it is installed there.
-class AllocationLog : public c10::MemoryReportingInfoBase {
+// What one thread's recorded run allocated. Frees may come from any thread, at any time.
+class AllocationLog {
  public:
-  bool is_live(const void* memory) const { return live_.contains(memory); }
-  size_t peak_bytes() const { return peak_; }
-
-  void reportMemoryUsage(void* memory, int64_t bytes, size_t, size_t, c10::Device) override {
-    if (paused_) return;
-    if (bytes >= 0) {
-      since_mark_.push_back(memory);
-      live_[memory] = static_cast<size_t>(bytes);
-      held_ += static_cast<size_t>(bytes);
-      peak_ = std::max(peak_, held_);
-    } else if (auto found = live_.find(memory); found != live_.end()) {
-      held_ -= found->second;
-      live_.erase(found);
-    }
+  // False if it does not want to hear of this one again.
+  bool allocated(const void* memory, size_t bytes) {
+    if (paused_) return false;
+    std::lock_guard lock(mutex_);
+    since_mark_.push_back(memory);
+    live_[memory] = bytes;
+    held_ += bytes;
+    peak_ = std::max(peak_, held_);
+    return true;
   }
-  bool memoryProfilingEnabled() const override { return true; }
+
+  void freed(const void* memory) {
+    std::lock_guard lock(mutex_);
+    const auto found = live_.find(memory);
+    if (found == live_.end()) return;
+    held_ -= found->second;
+    live_.erase(found);
+  }
+
+  bool is_live(const void* memory) const {
+    std::lock_guard lock(mutex_);
+    return live_.contains(memory);
+  }
+
+  size_t peak_bytes() const { return peak_; }
 
   // Counts the allocations of one op: which of those since mark() got this address last, or -1.
   void mark() { since_mark_.clear(); }
@@ -51,6 +59,7 @@ class AllocationLog : public c10::MemoryReportingInfoBase {
   };
 
  private:
+  mutable std::mutex mutex_;
   std::unordered_map<const void*, size_t> live_;
   std::vector<const void*> since_mark_;
   size_t held_ = 0;

@@ -1,13 +1,14 @@
 #include "nimble/torch/engine.h"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
 #include <pthread.h>
 
 #include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <unordered_set>
 
 #include "nimble/base/error.h"
 #include "nimble/schedule/bounded.h"
@@ -22,9 +23,8 @@ namespace {
 // One lock for the idle lists of all engines, so that fork() can hold it: in the child it is free.
 std::mutex& idle_lock() {
   static auto& mutex = *new std::mutex;
-  static const int registered =
-      pthread_atfork([] { idle_lock().lock(); }, [] { idle_lock().unlock(); },
-                     [] { idle_lock().unlock(); });
+  static const int registered = pthread_atfork(
+      [] { idle_lock().lock(); }, [] { idle_lock().unlock(); }, [] { idle_lock().unlock(); });
   (void)registered;
   return mutex;
 }
@@ -52,8 +52,8 @@ AmbientState AmbientState::now() {
 }
 
 std::string AmbientState::to_string() const {
-  return message("autocast ", autocast ? c10::toString(autocast_dtype) : "off",
-                 ", default dtype ", c10::toString(default_dtype));
+  return message("autocast ", autocast ? c10::toString(autocast_dtype) : "off", ", default dtype ",
+                 c10::toString(default_dtype));
 }
 
 // An instance for the time of one call.
@@ -96,20 +96,29 @@ Engine::Engine(const TensorFunction& function, const std::vector<at::Tensor>& in
   idle_.push_back(std::move(prepared.instance));
 
   const Recording& recording = plan_->recording;
-  for (const auto& [name, tensor] : names) {
-    if (!tensor.defined() || !tensor.has_storage()) continue;
-    const auto* storage = tensor.storage().unsafeGetStorageImpl();
-    const bool used = std::any_of(
-        recording.storages.begin(), recording.storages.end(),
-        [&](const c10::Storage& s) { return s && s.unsafeGetStorageImpl() == storage; });
-    if (used) watched_.push_back({name, tensor, storage, tensor.storage_offset()});
+  std::unordered_set<const c10::StorageImpl*> used;
+  for (const c10::Storage& storage : recording.storages)
+    if (storage) used.insert(storage.unsafeGetStorageImpl());
+  for (const auto& [name, tensor] : names)
+    if (tensor.defined() && tensor.has_storage() &&
+        used.contains(tensor.storage().unsafeGetStorageImpl()))
+      watch(name, tensor);
+  std::unordered_set<const c10::TensorImpl*> named;
+  for (const Watched& watched : watched_) named.insert(watched.tensor._unsafe_get_target());
+  for (size_t i = 0; i < recording.external_tensors.size(); ++i) {
+    const at::Tensor& tensor = recording.external_tensors[i];
+    if (tensor.defined() && !named.contains(tensor.unsafeGetTensorImpl()))
+      watch(recording.trace.buffers[i].name, tensor);
   }
+  plan_->recording.release_tensors();
   output_views_input_.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i)
     for (const Port& output : plan_->graph.outputs)
       if (output.memory == plan_->graph.inputs[i].memory &&
           output.view != plan_->graph.inputs[i].view)
         output_views_input_[i] = true;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (recording.input_reshaped[i]) output_views_input_[i] = true;
   const auto& written = recording.input_is_written;
   writes_caller_memory_ = std::find(written.begin(), written.end(), true) != written.end() ||
                           !recording.written_externals.empty();
@@ -117,6 +126,10 @@ Engine::Engine(const TensorFunction& function, const std::vector<at::Tensor>& in
 }
 
 std::vector<at::Tensor> Engine::run(c10::ArrayRef<at::Tensor> inputs) {
+  if (is_recording())
+    throw Refused(
+        "cannot replay a prepared program inside of a program that is being recorded: "
+        "call the original model there");
   check(inputs);
   Borrowed instance(*this);
   return (*instance).run(inputs);
@@ -136,7 +149,7 @@ void Engine::check(c10::ArrayRef<at::Tensor> inputs) const {
   if (writes_caller_memory_) check_overlaps(inputs);
   if (const std::string moved = moved_tensor(); !moved.empty())
     throw UserError(message("the model changed since it was prepared: '", moved,
-                            "' was given other memory; call prepare() again"));
+                            "' was given other memory or another shape; call prepare() again"));
   if (const AmbientState now = AmbientState::now(); now != ambient_)
     throw UserError(message("prepared with ", ambient_.to_string(), ", called with ",
                             now.to_string(), ": call it under the same settings or prepare again"));
@@ -158,6 +171,11 @@ void Engine::check_input(size_t index, const at::Tensor& input) const {
     throw UserError(message("input ", index,
                             " requires grad, and this was prepared for inference: detach it or "
                             "call under torch.no_grad()"));
+  if (plan_->recording.input_offset_matters[index] && input.storage_offset() != 0)
+    throw UserError(message("input ", index,
+                            " begins inside of its memory, and the program looks "
+                            "at that memory from its beginning (as_strided): pass a copy "
+                            "(clone())"));
   if (output_views_input_[index] && input.strides() != at::IntArrayRef(desc.strides))
     throw UserError(message("input ", index, ": prepared with strides ",
                             at::IntArrayRef(desc.strides), ", got ", input.strides(),
@@ -178,23 +196,34 @@ void Engine::check_overlaps(c10::ArrayRef<at::Tensor> inputs) const {
       if (!storage || !storage.data()) continue;
       const auto* begin = static_cast<const char*>(storage.data());
       if (!mine.overlaps({begin, begin + storage.nbytes()})) continue;
-      const bool external_written = std::any_of(
-          recording.written_externals.begin(), recording.written_externals.end(),
-          [&](const at::Tensor& t) { return t.storage().is_alias_of(storage); });
+      const bool external_written =
+          std::any_of(recording.written_externals.begin(), recording.written_externals.end(),
+                      [&](const at::Tensor& t) { return t.storage().is_alias_of(storage); });
       if (external_written || recording.input_is_written[i])
-        throw UserError(message("input ", i, " shares memory with a tensor that the program uses "
+        throw UserError(message("input ", i,
+                                " shares memory with a tensor that the program uses "
                                 "besides its inputs, and one of them is written: pass a copy "
                                 "(clone())"));
     }
   }
 }
 
+void Engine::watch(const std::string& name, const at::Tensor& tensor) {
+  watched_.push_back(
+      {name.empty() ? "a tensor that the program uses" : name,
+       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(tensor.getIntrusivePtr()),
+       tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.sizes().vec(),
+       tensor.strides().vec()});
+}
+
 std::string Engine::moved_tensor() const {
   for (const Watched& watched : watched_) {
-    const c10::TensorImpl* impl = watched.tensor.unsafeGetTensorImpl();
-    if (!impl->has_storage() ||
-        impl->unsafe_storage().unsafeGetStorageImpl() != watched.storage ||
-        impl->storage_offset() != watched.offset)
+    if (watched.tensor.expired()) continue;  // its memory is still ours
+    const c10::TensorImpl* impl = watched.tensor._unsafe_get_target();
+    if (!impl->has_storage() || impl->unsafe_storage().unsafeGetStorageImpl() != watched.storage ||
+        impl->storage_offset() != watched.offset ||
+        impl->sizes() != at::IntArrayRef(watched.sizes) ||
+        impl->strides() != at::IntArrayRef(watched.strides))
       return watched.name;
   }
   const auto& storages = plan_->recording.storages;

@@ -52,11 +52,14 @@ class Engine {
   // A named tensor and where it was.
   struct Watched {
     std::string name;
-    at::Tensor tensor;
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;  // the user's own
     const c10::StorageImpl* storage;
     int64_t offset;
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> strides;
   };
 
+  void watch(const std::string& name, const at::Tensor& tensor);
   void check(c10::ArrayRef<at::Tensor> inputs) const;
   void check_input(size_t index, const at::Tensor& input) const;
   void check_overlaps(c10::ArrayRef<at::Tensor> inputs) const;
@@ -67,8 +70,8 @@ class Engine {
   std::unique_ptr<Plan> plan_;
   PlannedSchedule planned_;
   PrepareReport report_;
-  std::vector<bool> output_views_input_;     // by input: an output looks at a part of it
-  bool writes_caller_memory_ = false;        // inputs or externals
+  std::vector<bool> output_views_input_;  // by input: an output is a view of it, or it is reshaped
+  bool writes_caller_memory_ = false;     // inputs or externals
   std::vector<std::unique_ptr<Instance>> idle_;
 };
 

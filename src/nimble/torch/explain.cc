@@ -45,8 +45,8 @@ std::string explain(const Engine& engine) {
       << megabytes(engine.plan().recording.trace.framework_peak_bytes) << ")\n";
   if (report.many_streams_us > 0)
     out << "measured: one stream " << report.one_stream_us << " us, many streams "
-        << report.many_streams_us << " us; kept "
-        << (schedule.streams.size() > 1 ? "many" : "one") << "\n";
+        << report.many_streams_us << " us; kept " << (schedule.streams.size() > 1 ? "many" : "one")
+        << "\n";
   else
     out << "one stream: nothing to run side by side, or one thread\n";
   out << "\n task stream   cost us  op and how it is replayed  [module]\n";

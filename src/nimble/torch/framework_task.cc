@@ -38,6 +38,10 @@ void FrameworkTask::resolve_kernel() {
     if (argument.isList())
       for (const c10::IValue& element : argument.toListRef()) look_at(element);
   }
+  const auto& schema = op_.schema().arguments();
+  for (size_t i = 0; i < schema.size() && i < arguments_.size(); ++i)
+    if (arguments_[i].isList() && schema[i].type()->str().find("Tensor?") != std::string::npos)
+      lists_.push_back(i);
   if (has_tensor && !dispatch && op_.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU))
     kernel_ = &op_.lookup(kCpu);
   stack_.reserve(std::max(arguments_.size(), op_.schema().returns().size()));
@@ -52,6 +56,7 @@ void FrameworkTask::plan_allocation(uint32_t index, MemorySlot& slot) {
 
 void FrameworkTask::run() {
   stack_.assign(arguments_.begin(), arguments_.end());
+  for (size_t i : lists_) stack_[i] = arguments_[i].toList().copy();
   if (planned_.empty())
     call();
   else

@@ -80,6 +80,7 @@ class FrameworkTask {
   const c10::KernelFunction* kernel_ = nullptr;  // none: the dispatcher has to look
   torch::jit::Stack arguments_;
   torch::jit::Stack stack_;
+  std::vector<size_t> lists_;  // arguments that are passed by reference: each run needs a copy
   std::vector<Made> made_;
   std::vector<PlannedAllocation> planned_;
   std::vector<MemorySlot*> planned_slots_;  // beside planned_

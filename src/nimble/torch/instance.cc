@@ -17,8 +17,8 @@ Instance::Instance(const Plan& plan, const PlannedSchedule& planned, bool borrow
       tensors_(plan.graph.views.size()) {
   const FrameworkDispatch dispatch;
   const Schedule& schedule = planned.built.schedule;
-  arena_ = at::empty({static_cast<int64_t>(schedule.arena_bytes)},
-                     at::TensorOptions().dtype(at::kByte));
+  arena_ =
+      at::empty({static_cast<int64_t>(schedule.arena_bytes)}, at::TensorOptions().dtype(at::kByte));
   make_slots(planned);
   make_tasks();
   staging_.resize(plan_.graph.inputs.size());
@@ -45,8 +45,9 @@ void Instance::make_slots(const PlannedSchedule& planned) {
       slot.released_after_last_use = !memory.is_output;
     } else if (memory.is_output) {
       if (!borrowed_outputs_) continue;
-      slot.owner = at::empty({static_cast<int64_t>(memory.bytes)},
-                             at::TensorOptions().dtype(at::kByte)).storage();
+      slot.owner =
+          at::empty({static_cast<int64_t>(memory.bytes)}, at::TensorOptions().dtype(at::kByte))
+              .storage();
       slot.bind(slot.owner.mutable_data());
     } else {
       slot.home = static_cast<char*>(arena_.mutable_data_ptr()) + schedule.placements[i].offset;
@@ -90,8 +91,7 @@ MemorySlot& Instance::slot_for(OpId op, ViewId view) {
 at::Tensor Instance::tensor_for(OpId op, ViewId view) {
   const MemoryId memory = memory_for(op, view);
   // An op that only asks for the shape gets a tensor without memory.
-  if (!memory.valid())
-    return make_tensor(plan_.graph.views[view.index].desc, unbound_storage(0));
+  if (!memory.valid()) return make_tensor(plan_.graph.views[view.index].desc, unbound_storage(0));
   return tensor_on(memory, view);
 }
 
@@ -99,8 +99,8 @@ at::Tensor Instance::tensor_on(MemoryId memory, ViewId view) {
   auto& known = tensors_[view.index];
   for (const auto& [where, tensor] : known)
     if (where == memory) return tensor;
-  known.emplace_back(memory, make_tensor(plan_.graph.views[view.index].desc,
-                                         slots_[memory.index].storage));
+  known.emplace_back(memory,
+                     make_tensor(plan_.graph.views[view.index].desc, slots_[memory.index].storage));
   return known.back().second;
 }
 
@@ -147,7 +147,8 @@ void Instance::bind_inputs(c10::ArrayRef<at::Tensor> inputs) {
       continue;
     }
     slot.owner = at::empty({static_cast<int64_t>(slot.storage.nbytes())},
-                           at::TensorOptions().dtype(at::kByte)).storage();
+                           at::TensorOptions().dtype(at::kByte))
+                     .storage();
     slot.bind(slot.owner.mutable_data());
     staging_[i] = make_tensor(desc, slot.owner);
     staging_[i].copy_(input);
@@ -173,6 +174,12 @@ std::vector<at::Tensor> Instance::collect_outputs(c10::ArrayRef<at::Tensor> inpu
     if (staging_[i].defined()) inputs[i].copy_(staging_[i]);
     if (!inputs[i].is_inference()) inputs[i].unsafeGetTensorImpl()->bump_version();
   }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto& shape = plan_.recording.input_reshaped[i];
+    if (!shape) continue;
+    inputs[i].unsafeGetTensorImpl()->set_sizes_and_strides(
+        shape->sizes, shape->strides, shape->offset + inputs[i].storage_offset());
+  }
   for (const at::Tensor& tensor : plan_.recording.written_externals)
     if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
   std::vector<at::Tensor> outputs;
@@ -182,32 +189,33 @@ std::vector<at::Tensor> Instance::collect_outputs(c10::ArrayRef<at::Tensor> inpu
     // The same tensor twice stays the same tensor.
     size_t first = 0;
     while (ports[first].view != ports[i].view) ++first;
-    outputs.push_back(first < i ? outputs[first] : collect(ports[i], inputs));
+    const bool whole = plan_.recording.output_is_whole_tensor[i];
+    if (plan_.recording.output_is_whole_tensor[first] != whole) first = i;
+    outputs.push_back(first < i ? outputs[first] : collect(ports[i], whole, inputs));
   }
   release_results();
   return outputs;
 }
 
-at::Tensor Instance::collect(const Port& port, c10::ArrayRef<at::Tensor> inputs) {
+at::Tensor Instance::collect(const Port& port, bool is_whole_tensor,
+                             c10::ArrayRef<at::Tensor> inputs) {
   const TensorDesc& desc = plan_.graph.views[port.view.index].desc;
   const Memory& memory = plan_.graph.memories[port.memory.index];
   if (memory.role == Role::kInput) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (plan_.graph.inputs[i].memory != port.memory) continue;
-      if (plan_.graph.inputs[i].view == port.view) return inputs[i];
+      if (is_whole_tensor) return inputs[i];
       TensorDesc moved = desc;
       moved.offset += inputs[i].storage_offset() * inputs[i].element_size() / desc.dtype.bytes;
       return make_tensor(moved, inputs[i].storage());
     }
   }
   if (memory.role == Role::kExternal) {
-    const at::Tensor& tensor = plan_.recording.external_tensors[memory.buffer.index];
-    return describe(tensor) == desc ? tensor : make_tensor(desc, tensor.storage());
+    const size_t buffer = memory.buffer.index;
+    return is_whole_tensor ? plan_.recording.external_tensors[buffer]
+                           : make_tensor(desc, plan_.recording.storages[buffer]);
   }
-  const MemorySlot& slot = slots_[port.memory.index];
-  if (borrowed_outputs_ && !plan_.adopted[port.memory.index])
-    return tensor_on(port.memory, port.view);
-  return make_tensor(desc, slot.owner);
+  return make_tensor(desc, slots_[port.memory.index].owner);
 }
 
 // Hands what the framework or the caller owns back; the instance keeps no result alive.

@@ -41,7 +41,7 @@ class Instance {
   void bind_inputs(c10::ArrayRef<at::Tensor> inputs);
   void bind_outputs();
   std::vector<at::Tensor> collect_outputs(c10::ArrayRef<at::Tensor> inputs);
-  at::Tensor collect(const Port& port, c10::ArrayRef<at::Tensor> inputs);
+  at::Tensor collect(const Port& port, bool is_whole_tensor, c10::ArrayRef<at::Tensor> inputs);
   void release_results();
   template <class Replay>
   auto replay(c10::ArrayRef<at::Tensor> inputs, const Replay& replay);

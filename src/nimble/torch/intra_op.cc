@@ -19,8 +19,7 @@ struct ThreadLibraries {
     void* framework = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
     if (!framework) return;
     omp_set = reinterpret_cast<void (*)(int)>(dlsym(framework, "omp_set_num_threads"));
-    mkl_set_local =
-        reinterpret_cast<int (*)(int)>(dlsym(framework, "MKL_Set_Num_Threads_Local"));
+    mkl_set_local = reinterpret_cast<int (*)(int)>(dlsym(framework, "MKL_Set_Num_Threads_Local"));
   }
 };
 
@@ -53,8 +52,17 @@ void IntraOpThreads::set_for_this_thread(int threads) {
   set_threads(threads);
 }
 
-bool is_forked_process() {
-  return forked;
+int threads_in_this_process(int wanted) {
+  if (!forked) [[likely]]
+    return wanted;
+  // The framework remakes its own pool in a child at the first call that sets its count, without a
+  // lock: that must have happened before helpers start.
+  static const bool remade = [] {
+    at::set_num_threads(at::get_num_threads());
+    return true;
+  }();
+  (void)remade;
+  return 1;
 }
 
 }  // namespace nimble

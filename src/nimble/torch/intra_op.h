@@ -19,8 +19,8 @@ class IntraOpThreads {
   bool changed_;
 };
 
-// Whether this process is a fork: its parent's OpenMP threads do not exist here, and an op that
-// wanted them would wait for ever.
-bool is_forked_process();
+// How many threads an op may really use. One in a forked process: its parent's OpenMP threads do
+// not exist there, and an op that wanted them would wait for ever.
+int threads_in_this_process(int wanted);
 
 }  // namespace nimble

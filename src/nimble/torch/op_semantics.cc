@@ -36,22 +36,24 @@ constexpr HiddenWrite kHiddenWrites[] = {
 
 // In-place ops that do not look at what was there.
 const Names kPureOverwrites = {
-    "aten::copy_",        "aten::fill_.Scalar", "aten::fill_.Tensor",   "aten::zero_",
-    "aten::normal_",      "aten::uniform_",     "aten::random_",        "aten::random_.from",
-    "aten::random_.to",   "aten::bernoulli_.float", "aten::bernoulli_.Tensor",
-    "aten::exponential_", "aten::geometric_",   "aten::log_normal_",    "aten::cauchy_",
+    "aten::copy_",      "aten::fill_.Scalar",     "aten::fill_.Tensor",      "aten::zero_",
+    "aten::normal_",    "aten::uniform_",         "aten::random_",           "aten::random_.from",
+    "aten::random_.to", "aten::bernoulli_.float", "aten::bernoulli_.Tensor", "aten::exponential_",
+    "aten::geometric_", "aten::log_normal_",      "aten::cauchy_",
 };
 
 const Names kAllocations = {
-    "aten::empty.memory_format", "aten::empty_strided", "aten::empty_like",
+    "aten::empty.memory_format", "aten::empty_strided",     "aten::empty_like",
     "aten::new_empty",           "aten::new_empty_strided", "aten::empty_permuted",
 };
 
 // Ops whose tensor argument only lends its shape and dtype.
 const Names kShapeOnly = {
-    "aten::zeros_like",       "aten::ones_like",  "aten::full_like",         "aten::rand_like",
-    "aten::randn_like",       "aten::new_zeros",  "aten::new_ones",          "aten::new_full",
-    "aten::randint_like",     "aten::randint_like.low_dtype",
+    "aten::zeros_like",   "aten::ones_like",
+    "aten::full_like",    "aten::rand_like",
+    "aten::randn_like",   "aten::new_zeros",
+    "aten::new_ones",     "aten::new_full",
+    "aten::randint_like", "aten::randint_like.low_dtype",
 };
 
 // Composite ops whose own code reads tensor values behind the recorder's back.
@@ -65,6 +67,15 @@ const Names kCompositesThatReadValues = {
     "aten::ctc_loss.Tensor",
 };
 
+// Composite by registration, but their CPU code computes by itself.
+const Names kLeafComposites = {
+    "aten::max_pool1d",  "aten::quantile",           "aten::quantile.scalar",
+    "aten::nanquantile", "aten::nanquantile.scalar",
+};
+
+// Shape-dependent by their tags, but on constants that are part of the call.
+const Names kShapesFromConstants = {"aten::_ctc_loss"};
+
 // Ops that run, but whose results have a shape or layout made from values.
 const Names kValueDependentShapes = {
     "aten::_pack_padded_sequence",
@@ -74,19 +85,50 @@ const Names kValueDependentShapes = {
 
 // Results that are numbers, but come from shapes, not from data.
 const Names kMetadataQueries = {
-    "aten::size",          "aten::size.int",       "aten::stride",      "aten::stride.int",
-    "aten::numel",         "aten::dim",            "aten::is_same_size", "aten::storage_offset",
-    "aten::sym_size",      "aten::sym_size.int",   "aten::sym_stride",  "aten::sym_stride.int",
-    "aten::sym_numel",     "aten::sym_storage_offset", "aten::is_pinned", "aten::is_contiguous",
-    "aten::is_contiguous.memory_format", "aten::sym_is_contiguous", "aten::is_set_to",
-    "aten::_has_compatible_shallow_copy_type", "aten::_nested_tensor_size",
-    "aten::is_non_overlapping_and_dense", "aten::is_strides_like_format", "aten::_is_zerotensor",
-    "aten::_fused_sdp_choice", "prim::device", "prim::layout",
-    "aten::_use_cudnn_ctc_loss", "aten::result_type.Tensor",
-    "aten::result_type.Scalar", "aten::can_cast", "aten::promote_types", "aten::is_complex",
-    "aten::is_floating_point", "aten::is_signed", "aten::is_conj", "aten::is_neg",
-    "aten::is_inference", "aten::_version", "aten::is_leaf", "aten::output_nr",
-    "aten::_debug_has_internal_overlap", "aten::get_device", "aten::retains_grad",
+    "aten::size",
+    "aten::size.int",
+    "aten::stride",
+    "aten::stride.int",
+    "aten::numel",
+    "aten::dim",
+    "aten::is_same_size",
+    "aten::storage_offset",
+    "aten::sym_size",
+    "aten::sym_size.int",
+    "aten::sym_stride",
+    "aten::sym_stride.int",
+    "aten::sym_numel",
+    "aten::sym_storage_offset",
+    "aten::is_pinned",
+    "aten::is_contiguous",
+    "aten::is_contiguous.memory_format",
+    "aten::sym_is_contiguous",
+    "aten::is_set_to",
+    "aten::_has_compatible_shallow_copy_type",
+    "aten::_nested_tensor_size",
+    "aten::is_non_overlapping_and_dense",
+    "aten::is_strides_like_format",
+    "aten::_is_zerotensor",
+    "aten::_fused_sdp_choice",
+    "prim::device",
+    "prim::layout",
+    "aten::_use_cudnn_ctc_loss",
+    "aten::result_type.Tensor",
+    "aten::result_type.Scalar",
+    "aten::can_cast",
+    "aten::promote_types",
+    "aten::is_complex",
+    "aten::is_floating_point",
+    "aten::is_signed",
+    "aten::is_conj",
+    "aten::is_neg",
+    "aten::is_inference",
+    "aten::_version",
+    "aten::is_leaf",
+    "aten::output_nr",
+    "aten::_debug_has_internal_overlap",
+    "aten::get_device",
+    "aten::retains_grad",
 };
 
 bool returns_numbers(const c10::FunctionSchema& schema) {
@@ -112,8 +154,7 @@ std::string refusal_by_schema(const c10::OperatorHandle& op, const std::string& 
   if (composite) return "";
   if (kValueDependentShapes.contains(name)) return "the shape of its result depends on values";
   if (kMetadataQueries.contains(name)) return "";
-  if (op.hasTag(at::Tag::data_dependent_output))
-    return "it reads a value back into the program";
+  if (op.hasTag(at::Tag::data_dependent_output)) return "it reads a value back into the program";
   if (returns_numbers(op.schema()) && has_tensor_argument(op.schema()))
     return "it returns a number computed from tensors to the program";
   return "";
@@ -129,8 +170,9 @@ ArgumentEffect effect_by_schema(const c10::Argument& argument, const std::string
 OpSemantics describe(const c10::OperatorHandle& op) {
   OpSemantics semantics;
   const std::string name = c10::toString(op.operator_name());
-  semantics.is_composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
-                           !op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+  semantics.is_composite =
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+      !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !kLeafComposites.contains(name);
   semantics.has_autocast_kernel = op.hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU);
   semantics.only_allocates = kAllocations.contains(name);
   semantics.only_changes_metadata = op.hasTag(at::Tag::inplace_view);
@@ -153,6 +195,13 @@ bool has_mask(const c10::IValue& indices) {
 }
 
 }  // namespace
+
+bool has_absolute_offset(const c10::OperatorHandle& op,
+                         c10::ArrayRef<const c10::IValue> arguments) {
+  if (!op.schema().name().starts_with("aten::as_strided")) return false;
+  const auto offset = op.schema().argumentIndexWithName("storage_offset");
+  return offset && !arguments[*offset].isNone();
+}
 
 const OpSemantics& semantics_of(const c10::OperatorHandle& op) {
   static std::mutex mutex;
@@ -189,6 +238,7 @@ std::string refusal_of_call(const c10::OperatorHandle& op,
   if (name == "aten::index.Tensor" || name == "aten::_index.Tensor")
     return has_mask(arguments[1]) ? "a boolean mask selects by value how many elements there are"
                                   : "";
+  if (kShapesFromConstants.contains(name)) return "";
   if (const auto size = op.schema().argumentIndexWithName("output_size");
       size && !arguments[*size].isNone())
     return "";

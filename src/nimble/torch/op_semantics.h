@@ -37,6 +37,9 @@ struct OpSemantics {
 // Cached; the reference stays valid.
 const OpSemantics& semantics_of(const c10::OperatorHandle& op);
 
+// Whether the op places its view at an absolute offset in the storage (as_strided).
+bool has_absolute_offset(const c10::OperatorHandle& op, c10::ArrayRef<const c10::IValue> arguments);
+
 // What the arguments of one call add: writes of training-mode batch norm, a boolean mask as index.
 std::vector<ArgumentEffect> effects_of_call(const c10::OperatorHandle& op,
                                             c10::ArrayRef<const c10::IValue> arguments);

@@ -1,6 +1,5 @@
 #include "nimble/torch/plan.h"
 
-
 #include <algorithm>
 
 #include "nimble/graph/build.h"

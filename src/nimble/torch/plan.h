@@ -15,7 +15,7 @@ struct Plan {
   Recording recording;
   Graph graph;
   std::vector<CallBinding> bindings;  // by CallId, which is OpId
-  std::vector<bool> adopted;          // by MemoryId: the framework allocates it at every replay, anywhere
+  std::vector<bool> adopted;  // by MemoryId: the framework allocates it at every replay, anywhere
 
   // `policies` by CallId, as best_policies() gives them or further down.
   Plan(Recording recorded, const std::vector<ResultPolicy>& policies);

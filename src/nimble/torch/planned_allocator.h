@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace nimble {
@@ -12,6 +13,8 @@ namespace nimble {
 // `PlannedAllocations` is in force on a thread, that allocation gets the planned address; all
 // others, and all other threads, go to the framework's allocator as ever. Whether the op did as it
 // did when recorded is for the caller to check: its result is at the planned address or not.
+
+class AllocationLog;
 
 struct PlannedAllocation {
   uint32_t index = 0;  // among the op's allocations of more than no bytes
@@ -27,6 +30,13 @@ class PlannedAllocations {
   PlannedAllocations(const PlannedAllocations&) = delete;
   PlannedAllocations& operator=(const PlannedAllocations&) = delete;
 };
+
+// Hears of every allocation on this thread, and of its end, until it is told not to (nullptr).
+// `log` is kept alive by the memory it heard of.
+void listen_to_allocations(std::shared_ptr<AllocationLog> log);
+
+// Whether another thread allocated this address while some thread was listening.
+bool allocated_by_another_thread(const void* memory);
 
 // Puts our allocator in front of the framework's, once per process.
 void install_planned_allocator();

@@ -7,6 +7,7 @@
 #include "nimble/base/error.h"
 #include "nimble/schedule/bounded.h"
 #include "nimble/schedule/verify.h"
+#include "nimble/torch/intra_op.h"
 #include "nimble/torch/saved_state.h"
 #include "nimble/torch/tensor_conversion.h"
 
@@ -17,6 +18,11 @@ using Clock = std::chrono::steady_clock;
 
 double microseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+std::string text_of(const std::exception& error) {
+  const auto* framework = dynamic_cast<const c10::Error*>(&error);
+  return framework ? framework->what_without_backtrace() : error.what();
 }
 
 PlannedSchedule schedule_of(const Plan& plan, const StreamAssignment& assignment,
@@ -35,12 +41,29 @@ bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
   return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
-// Some kernels add in an order that depends on timing: that much difference is not a fault.
+// Some kernels add in an order that depends on timing or on the number of threads: that much
+// difference is not a fault.
 bool agree(const at::Tensor& a, const at::Tensor& b) {
   if (same_bytes(a, b)) return true;
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
   if (!a.is_floating_point() && !a.is_complex()) return false;
-  return at::allclose(a, b, 1e-3, 1e-5, /*equal_nan=*/true);
+  const at::Tensor magnitude = b.abs().to(at::kDouble);
+  const double largest = at::where(magnitude.isfinite(), magnitude, 0.0).max().item<double>();
+  return at::allclose(a, b, 1e-3, 1e-3 * largest, /*equal_nan=*/true);
+}
+
+// Other values of the same kind: in another order, and numbers a little larger; not in another
+// order if `in_place`, for what has a structure (a positive definite matrix).
+at::Tensor other_values(const at::Tensor& tensor, bool in_place) {
+  at::Tensor copy = copy_with_strides(tensor);
+  if (copy.numel() == 0) return copy;
+  const bool numbers = copy.is_floating_point() || copy.is_complex();
+  if (!(in_place && numbers)) copy.copy_(copy.flatten().roll(1).view(copy.sizes()));
+  if (numbers) {
+    const at::Tensor growth = at::arange(copy.numel(), at::kDouble).view(copy.sizes()) * 0.618;
+    copy.mul_(at::frac(growth).mul_(0.2).add_(1).to(copy.scalar_type()));
+  }
+  return copy;
 }
 
 class Preparation {
@@ -61,6 +84,23 @@ class Preparation {
                               ". It does something that is not a tensor operation"));
     }
     result_.report.plan_ms = microseconds_since(start) / 1000;
+  }
+
+  // The recorded values may hide that the program does something that is not an op. So it runs once
+  // more, unrecorded, on other values, and must give what the replay gives on them.
+  void check_on_other_values(const TensorFunction& function) {
+    for (bool in_place : {false, true}) {
+      std::vector<at::Tensor> inputs;
+      for (const at::Tensor& input : inputs_) inputs.push_back(other_values(input, in_place));
+      std::vector<at::Tensor> expected;
+      try {
+        expected = run_eagerly(function, inputs);
+      } catch (const std::exception&) {
+        continue;  // these values are not for this program
+      }
+      check_replay(inputs, expected);
+      return;
+    }
   }
 
   void choose_schedule() {
@@ -84,14 +124,40 @@ class Preparation {
     result_.report.measure_ms = microseconds_since(start) / 1000;
   }
 
-  Prepared finish() {
-    result_.plan->recording.outputs.clear();
-    return std::move(result_);
-  }
+  Prepared finish() { return std::move(result_); }
 
   PrepareReport& report() { return result_.report; }
 
  private:
+  std::vector<at::Tensor> run_eagerly(const TensorFunction& function,
+                                      const std::vector<at::Tensor>& inputs) {
+    const SavedState::Checkpoint checkpoint(state_);
+    const IntraOpThreads threads(options_.threads);
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& input : inputs) copies.push_back(copy_with_strides(input));
+    std::vector<at::Tensor> outputs;
+    for (const at::Tensor& output : function(copies)) outputs.push_back(output.detach().clone());
+    return outputs;
+  }
+
+  void check_replay(const std::vector<at::Tensor>& inputs,
+                    const std::vector<at::Tensor>& expected) {
+    const SavedState::Checkpoint checkpoint(state_);
+    std::vector<at::Tensor> outputs;
+    try {
+      outputs = result_.instance->run(inputs);
+    } catch (const std::exception& error) {
+      throw Refused(message("cannot replay this program: on other values its replay fails: ",
+                            text_of(error)));
+    }
+    for (size_t i = 0; i < outputs.size(); ++i)
+      if (i >= expected.size() ||
+          !(recording_.output_is_constant[i] || agree(outputs[i], expected[i])))
+        throw Refused(message("cannot replay this program: on other values output ", i,
+                              " is not what the program gives. It does something that is not a "
+                              "tensor operation, or depends on values in a way that is not seen"));
+  }
+
   // Some call did not do with its results what its policy says: the next one for those calls that
   // are known, the safest for all if none is. False if there is nothing left to try.
   bool demote(std::vector<ResultPolicy>& policies) const {
@@ -108,8 +174,8 @@ class Preparation {
     const std::vector<double> no_costs(result_.plan->graph.ops.size(), 0.0);
     result_.schedule =
         schedule_of(*result_.plan, single_stream(result_.plan->graph), no_costs, options_.threads);
-    result_.instance = std::make_unique<Instance>(*result_.plan, result_.schedule,
-                                                  options_.borrowed_outputs);
+    result_.instance =
+        std::make_unique<Instance>(*result_.plan, result_.schedule, options_.borrowed_outputs);
     misfits_.clear();
     try {
       const SavedState::Checkpoint checkpoint(state_);
@@ -122,7 +188,7 @@ class Preparation {
         return false;
       }
     } catch (const std::exception& error) {
-      difference_ = message("its replay fails: ", error.what());
+      difference_ = message("its replay fails: ", text_of(error));
       return false;
     }
     return true;
@@ -148,8 +214,7 @@ class Preparation {
 
   // Measures a schedule beside the present one, in turns, and keeps the faster.
   void consider(PlannedSchedule candidate) {
-    auto instance =
-        std::make_unique<Instance>(*result_.plan, candidate, options_.borrowed_outputs);
+    auto instance = std::make_unique<Instance>(*result_.plan, candidate, options_.borrowed_outputs);
     std::vector<double> present;
     std::vector<double> other;
     const Clock::time_point start = Clock::now();
@@ -187,7 +252,8 @@ class Preparation {
   std::vector<at::Tensor> fresh_inputs() const {
     std::vector<at::Tensor> copies = inputs_;
     for (size_t i = 0; i < copies.size(); ++i)
-      if (recording_.input_is_written[i]) copies[i] = copy_with_strides(inputs_[i]);
+      if (recording_.input_is_written[i] || recording_.input_reshaped[i])
+        copies[i] = copy_with_strides(inputs_[i]);
     return copies;
   }
 
@@ -204,14 +270,17 @@ class Preparation {
 
 Prepared prepare(const TensorFunction& function, const std::vector<at::Tensor>& inputs,
                  const Options& options, const NamedTensors& names) {
-  install_planned_allocator();
   const Clock::time_point start = Clock::now();
-  Recording recording = record_calls(function, inputs, names);
+  Recording recording = [&] {
+    const IntraOpThreads threads(options.threads);
+    return record_calls(function, inputs, names);
+  }();
   const double record_ms = microseconds_since(start) / 1000;
   const at::NoGradGuard no_grad;
   Preparation preparation(std::move(recording), inputs, options);
   preparation.report().record_ms = record_ms;
   preparation.plan();
+  preparation.check_on_other_values(function);
   preparation.choose_schedule();
   return preparation.finish();
 }

@@ -32,7 +32,8 @@ struct Prepared {
 //   1. record the program;
 //   2. build the graph; bind each call to an out variant or to adoption of its result;
 //   3. replay once on one stream and compare with the recorded run: refused if it differs;
-//   4. measure the tasks, make the bounded schedule, prove it, and keep it only if it measures
+//   4. run the program once more on other values, and compare with a replay on those;
+//   5. measure the tasks, make the bounded schedule, prove it, and keep it only if it measures
 //      faster than one stream (unless the user asked for a number of streams).
 //
 // Leaves parameters, running statistics and random generators as they were.

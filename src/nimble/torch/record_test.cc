@@ -98,8 +98,8 @@ TEST(Record, AccumulatingIntoAConstantStartsAnewAtEveryReplay) {
   };
   const Recorded recorded = record(accumulate, {at::ones({2})});
   for (float value : {1.0F, 5.0F, 1.0F})
-    EXPECT_TRUE(at::equal(recorded({at::full({2}, value)})[0],
-                          at::tensor({10 + value, 20 + value})));
+    EXPECT_TRUE(
+        at::equal(recorded({at::full({2}, value)})[0], at::tensor({10 + value, 20 + value})));
 }
 
 TEST(Record, RandomNumbersFollowTheSeed) {

@@ -1,26 +1,21 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <algorithm>
-#include <exception>
-#include <unordered_map>
 
 #include "nimble/base/error.h"
 #include "nimble/torch/allocation_log.h"
-#include "nimble/torch/memory_slot.h"
+#include "nimble/torch/buffer_table.h"
 #include "nimble/torch/op_semantics.h"
+#include "nimble/torch/planned_allocator.h"
 #include "nimble/torch/recording.h"
+#include "nimble/torch/refusal.h"
 #include "nimble/torch/saved_state.h"
 #include "nimble/torch/tensor_conversion.h"
 
 namespace nimble {
 namespace {
-
-std::string (*source_locator)() = nullptr;
-
-std::string here() {
-  return source_locator ? source_locator() : "";
-}
 
 // Calls visit(tensor, position, element) for every defined tensor among the values.
 template <class Values, class Visitor>
@@ -50,6 +45,12 @@ c10::IValue without_tensors(const c10::IValue& value) {
   return list;
 }
 
+// A composite call: what it calls is recorded.
+struct CompositeCall : at::ObserverContext {
+  std::string name;
+  bool varies = false;
+};
+
 // A call between its start and its end.
 struct OpenCall : at::ObserverContext {
   explicit OpenCall(c10::OperatorHandle handle) : recorded{handle, {}, {}, {}} {}
@@ -57,22 +58,27 @@ struct OpenCall : at::ObserverContext {
   std::vector<Use> uses;
   std::string source;
   bool writes = false;
+  bool varies = false;                // its results can differ from replay to replay
+  std::vector<at::Tensor> unwritten;  // that it reads
+  std::vector<std::pair<at::Tensor, c10::SmallVector<int64_t, 4>>> sizes;  // of what it overwrites
 };
 
 class Recorder {
  public:
-  Recorder(const std::vector<at::Tensor>& inputs, const NamedTensors& names)
-      : allocations_(std::make_shared<AllocationLog>()) {
-    for (const auto& [name, tensor] : names)
-      if (tensor.defined() && tensor.has_storage())
-        names_.emplace(tensor.storage().unsafeGetStorageImpl(), name);
+  Recorder(const std::vector<at::Tensor>& inputs, std::vector<bool> input_is_whole,
+           const NamedTensors& names)
+      : allocations_(std::make_shared<AllocationLog>()),
+        table_(recording_, *allocations_, state_, refusal_, names),
+        input_is_whole_(std::move(input_is_whole)) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const BufferId buffer = add_buffer(inputs[i].storage(), Role::kInput);
-      describe_buffer(buffer).name = message("input ", i);
+      const BufferId buffer = table_.add_buffer(inputs[i].storage(), Role::kInput);
+      table_[buffer].name = message("input ", i);
       input_buffers_.push_back(buffer);
-      recording_.trace.inputs.push_back(view_of(inputs[i]));
+      input_bytes_.push_back(inputs[i].storage().nbytes());
+      recording_.trace.inputs.push_back(table_.view_of(inputs[i]));
     }
     recording_.input_is_written.resize(inputs.size());
+    recording_.input_offset_matters.resize(inputs.size());
   }
 
   static Recorder*& current() {
@@ -83,74 +89,95 @@ class Recorder {
   const std::shared_ptr<AllocationLog>& allocations() const { return allocations_; }
 
   std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& function) {
-    if (call_is_open_ || error_) return nullptr;
+    if (call_is_open_ || busy_) return nullptr;
+    const Busy busy(busy_);
     try {
       if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
-        refuse(function.name(), "recording a backward pass is not supported", here());
+        refusal_.note(function.name(), "recording a backward pass is not supported", source_here());
         return nullptr;
       }
       return start_call(function);
     } catch (...) {
-      error_ = std::current_exception();
+      refusal_.note_failure();
       return nullptr;
     }
   }
 
   void end(const at::RecordFunction& function, at::ObserverContext* context) {
     if (!context) return;
-    call_is_open_ = false;
-    if (error_) return;
+    const Busy busy(busy_);
     try {
+      if (auto* composite = dynamic_cast<CompositeCall*>(context)) {
+        std::erase(composites_, composite);
+        return;
+      }
+      call_is_open_ = false;
       end_call(function, static_cast<OpenCall&>(*context));
     } catch (...) {
-      error_ = std::current_exception();
+      refusal_.note_failure();
     }
   }
 
-  void enter_module(std::string name) { modules_.push_back(std::move(name)); }
-  void leave_module() {
-    if (!modules_.empty()) modules_.pop_back();
-  }
+  Refusal& refusal() { return refusal_; }
 
-  void refuse(const std::string& what, const std::string& why, const std::string& where) {
-    if (error_) return;
-    std::string text = "cannot replay " + what;
-    if (!where.empty()) text += " at " + where;
-    if (!modules_.empty() && !modules_.back().empty()) text += " (module " + modules_.back() + ")";
-    error_ = std::make_exception_ptr(Refused(text + ": " + why));
-  }
-
-  void rethrow_refusal() const {
-    if (error_) std::rethrow_exception(error_);
-  }
-
-  Recording finish(const std::vector<at::Tensor>& outputs) {
+  Recording finish(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs) {
+    const Busy busy(busy_);
     AllocationLog::Pause pause(*allocations_);
+    refusal_.rethrow_raised();
+    check_generators("");
+    check_shapes(inputs);
     for (const at::Tensor& output : outputs) {
       if (const std::string why = why_not_plain(output); !why.empty())
-        refuse("an output", "it is " + why, "");
-      rethrow_refusal();
-      const BufferId buffer = buffer_of(output);
+        refusal_.note("an output", "it is " + why, "");
+      refusal_.rethrow();
+      const BufferId buffer = table_.buffer_of(output);
       // The program made it without an op: every replay must hand out a new one.
-      if (is_unwritten(buffer) || role(buffer) == Role::kConstant) make_writable(buffer, output);
-      if (role(buffer) == Role::kIntermediate) describe_buffer(buffer).is_output = true;
-      recording_.trace.outputs.push_back(view_of(output));
+      const bool constant = table_.is_unwritten(buffer) || table_.role(buffer) == Role::kConstant;
+      if (constant) {
+        table_.check_filled(output);
+        table_.make_writable(buffer, output);
+      }
+      recording_.output_is_constant.push_back(constant);
+      if (table_.role(buffer) == Role::kIntermediate) table_[buffer].is_output = true;
+      recording_.trace.outputs.push_back(table_.view_of(output));
       recording_.outputs.push_back(output.detach().clone());
+      recording_.output_is_whole_tensor.push_back(is_whole_tensor(output, buffer, inputs));
     }
-    Trace& trace = recording_.trace;
-    trace.framework_peak_bytes = allocations_->peak_bytes();
-    trace.calls.insert(trace.calls.begin(), prologue_.begin(), prologue_.end());
-    recording_.calls.insert(recording_.calls.begin(), prologue_calls_.begin(),
-                            prologue_calls_.end());
-    for (size_t i = 0; i < trace.buffers.size(); ++i) {
-      const bool kept = trace.buffers[i].role == Role::kExternal ||
-                        trace.buffers[i].role == Role::kConstant;
-      if (!kept) recording_.storages[i] = {};
-    }
+    refusal_.rethrow();
+    table_.finish();
+    recording_.trace.framework_peak_bytes = allocations_->peak_bytes();
     return std::move(recording_);
   }
 
  private:
+  // While the recorder works, the ops it calls itself are not the program's.
+  class Busy {
+   public:
+    explicit Busy(bool& flag) : flag_(flag) { flag_ = true; }
+    ~Busy() { flag_ = false; }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+
+   private:
+    bool& flag_;
+  };
+
+  struct Reshaped {
+    at::Tensor tensor;
+    TensorDesc before;
+    std::string op;
+    std::string source;
+  };
+
+  // Whether the output is the very tensor that the caller gave or the program holds.
+  bool is_whole_tensor(const at::Tensor& output, BufferId buffer,
+                       const std::vector<at::Tensor>& inputs) {
+    if (table_.role(buffer) == Role::kExternal)
+      return output.is_same(recording_.external_tensors[buffer.index]);
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [&](const at::Tensor& input) { return output.is_same(input); });
+  }
+
   std::unique_ptr<at::ObserverContext> start_call(const at::RecordFunction& function) {
     const auto name = function.operator_name();
     if (!name) return nullptr;
@@ -158,20 +185,29 @@ class Recorder {
     if (!op) return nullptr;
     const OpSemantics& semantics = semantics_of(*op);
     const c10::ArrayRef<const c10::IValue> arguments = function.inputs();
-    if (const std::string why = refusal_of_call(*op, arguments); !why.empty()) {
-      refuse(c10::toString(*name), why, here());
+    if (const std::string why = refusal_of_call(*op, arguments); !why.empty() && vary(arguments)) {
+      refusal_.note(c10::toString(*name), why, source_here());
       return nullptr;
     }
-    if (semantics.is_composite) return nullptr;
-    const bool autocast = !c10::impl::tls_local_dispatch_key_set().excluded_.has(
-        c10::DispatchKey::AutocastCPU);
+    if (semantics.is_composite) {
+      auto call = std::make_unique<CompositeCall>();
+      call->name = c10::toString(*name);
+      call->varies = vary(arguments);
+      composites_.push_back(call.get());
+      return call;
+    }
+    const bool autocast =
+        !c10::impl::tls_local_dispatch_key_set().excluded_.has(c10::DispatchKey::AutocastCPU);
     if (autocast && semantics.has_autocast_kernel) return nullptr;
 
     AllocationLog::Pause pause(*allocations_);
     auto call = std::make_unique<OpenCall>(*op);
-    call->source = here();
+    call->source = source_here();
     if (!arguments_are_plain(*name, arguments, call->source)) return nullptr;
-    if (!semantics.only_allocates && !semantics.only_changes_metadata)
+    if (has_absolute_offset(*op, arguments)) note_absolute_offset(*call, arguments[0].toTensor());
+    if (semantics.only_changes_metadata)
+      note_metadata_changes(*call, arguments);
+    else if (!semantics.only_allocates)
       add_arguments(*call, arguments);
     if (semantics.draws_random_numbers) add_generators(*call, arguments);
     call_is_open_ = true;
@@ -184,7 +220,8 @@ class Recorder {
     bool plain = true;
     for_each_tensor(arguments, [&](const at::Tensor& tensor, size_t, int32_t) {
       const std::string why = why_not_plain(tensor);
-      if (plain && !why.empty()) refuse(c10::toString(name), "an argument is " + why, source);
+      if (plain && !why.empty())
+        refusal_.note(c10::toString(name), "an argument is " + why, source);
       plain &= why.empty();
     });
     return plain;
@@ -196,13 +233,16 @@ class Recorder {
       call.recorded.arguments.push_back(without_tensors(argument));
     for_each_tensor(arguments, [&](const at::Tensor& tensor, size_t position, int32_t element) {
       const ArgumentEffect effect = effects[position];
-      const BufferId buffer = buffer_of(tensor);
+      const BufferId buffer = table_.buffer_of(tensor);
       const bool reads = effect == ArgumentEffect::kRead || effect == ArgumentEffect::kUpdate;
-      const bool writes =
-          effect == ArgumentEffect::kUpdate || effect == ArgumentEffect::kOverwrite;
-      if (writes) note_write(buffer, tensor, reads);
-      if (reads && !writes && is_unwritten(buffer)) make_constant(buffer, tensor);
-      const ViewId view = view_of(tensor);
+      const bool writes = effect == ArgumentEffect::kUpdate || effect == ArgumentEffect::kOverwrite;
+      if (writes) {
+        table_.note_write(buffer, tensor, reads);
+        call.sizes.emplace_back(tensor, tensor.sizes());
+      }
+      call.varies |= reads && table_.varies(buffer);
+      if (reads && !writes && table_.is_unwritten(buffer)) call.unwritten.push_back(tensor);
+      const ViewId view = table_.view_of(tensor);
       call.recorded.tensors.push_back({static_cast<uint32_t>(position), element, view});
       if (reads || writes) add_use(call.uses, {view, reads, writes});
       call.writes |= writes;
@@ -213,15 +253,80 @@ class Recorder {
     for (const c10::IValue& argument : arguments)
       if (argument.isGenerator()) draw_from(argument.toGenerator());
     draw_from(at::detail::getDefaultCPUGenerator());
-    add_use(call.uses, {generator_view(), true, true});
+    check_generators(call.source);
+    add_use(call.uses, {table_.generator_view(), true, true});
     call.writes = true;
+    call.varies = true;
+  }
+
+  // Random numbers that are drawn, or a seed that is set, without an op would not be replayed.
+  void check_generators(const std::string& source) {
+    for (size_t i = 0; i < recording_.generators.size(); ++i)
+      if (!at::equal(state_of(recording_.generators[i]), generator_states_[i]))
+        refusal_.note("a random generator",
+                      "it was seeded or drawn from by something that is no op", source);
+  }
+
+  static at::Tensor state_of(const at::Generator& generator) {
+    at::Generator copy = generator;
+    std::lock_guard lock(copy.mutex());
+    return copy.get_state();
   }
 
   void draw_from(const at::Generator& generator) {
     auto& known = recording_.generators;
     if (std::find(known.begin(), known.end(), generator) != known.end()) return;
     known.push_back(generator);
-    state_.save(generator);
+    generator_states_.push_back(state_.save(generator));
+  }
+
+  bool vary(c10::ArrayRef<const c10::IValue> arguments) {
+    bool found = false;
+    for_each_tensor(arguments, [&](const at::Tensor& tensor, size_t, int32_t) {
+      found |= !is_plain(tensor) || table_.varies(table_.buffer_of(tensor));
+    });
+    return found;
+  }
+
+  void note_absolute_offset(const OpenCall& call, const at::Tensor& tensor) {
+    const auto input =
+        std::find(input_buffers_.begin(), input_buffers_.end(), table_.buffer_of(tensor));
+    if (input == input_buffers_.end()) return;
+    const size_t index = input - input_buffers_.begin();
+    recording_.input_offset_matters[index] = true;
+    if (!input_is_whole_[index])
+      refusal_.note(c10::toString(call.recorded.op.operator_name()),
+                    "it reaches memory outside of an input", call.source);
+  }
+
+  // Shapes that change in place: seen at once on what is ours; the caller's inputs are looked at
+  // when the run has ended; others must stay as they are.
+  void note_metadata_changes(OpenCall& call, c10::ArrayRef<const c10::IValue> arguments) {
+    for_each_tensor(arguments, [&](const at::Tensor& tensor, size_t, int32_t) {
+      if (table_.role(table_.buffer_of(tensor)) != Role::kExternal) return;
+      state_.save_shape(tensor);
+      reshaped_externals_.push_back(
+          {tensor, describe(tensor), c10::toString(call.recorded.op.operator_name()), call.source});
+    });
+  }
+
+  void check_shapes(const std::vector<at::Tensor>& inputs) {
+    for (const Reshaped& external : reshaped_externals_)
+      if (!(describe(external.tensor) == external.before))
+        refusal_.note(external.op, "it changes the shape of a tensor of the caller",
+                      external.source);
+    recording_.input_reshaped.resize(inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const View& view = recording_.trace.views[recording_.trace.inputs[i].index];
+      const c10::Storage& storage = inputs[i].storage();
+      const bool same_memory = table_.known(inputs[i]) &&
+                               table_.buffer_of(inputs[i]) == view.buffer &&
+                               storage.nbytes() == input_bytes_[i];
+      if (!same_memory)
+        refusal_.note(message("input ", i), "it changes the shape of a tensor of the caller", "");
+      else if (!(describe(inputs[i]) == view.desc))
+        recording_.input_reshaped[i] = describe(inputs[i]);
+    }
   }
 
   void end_call(const at::RecordFunction& function, OpenCall& call) {
@@ -229,101 +334,54 @@ class Recorder {
     const OpSemantics& semantics = semantics_of(op);
     const std::vector<c10::IValue> outputs = function.outputs();
     if (outputs.size() != op.schema().returns().size()) {
-      refuse(c10::toString(op.operator_name()),
-             "it raised an error, and whether it does can depend on values", call.source);
+      refusal_.note_raised(c10::toString(op.operator_name()), call.source);
       return;
     }
+    for (const auto& [tensor, sizes] : call.sizes)
+      if (tensor.sizes() != at::IntArrayRef(sizes) && tensor.storage().nbytes() > 0 &&
+          at::IntArrayRef(sizes) != at::IntArrayRef({0}))
+        refusal_.note(c10::toString(op.operator_name()),
+                      "it changes the shape of a tensor of the caller", call.source);
     AllocationLog::Pause pause(*allocations_);
     bool has_tensors = false;
     std::vector<BufferId> fresh;
     for_each_tensor(outputs, [&](const at::Tensor& tensor, size_t position, int32_t element) {
       if (const std::string why = why_not_plain(tensor); !why.empty()) {
-        refuse(c10::toString(op.operator_name()), "its result is " + why, call.source);
+        refusal_.note(c10::toString(op.operator_name()), "its result is " + why, call.source);
         return;
       }
       has_tensors = true;
-      if (!known(tensor)) fresh.push_back(add_buffer(tensor.storage(), Role::kIntermediate));
-      const BufferId buffer = buffer_of(tensor);
+      if (!table_.known(tensor))
+        fresh.push_back(table_.add_buffer(tensor.storage(), Role::kIntermediate));
+      const BufferId buffer = table_.buffer_of(tensor);
       if (std::find(fresh.begin(), fresh.end(), buffer) == fresh.end()) return;
-      const ViewId view = view_of(tensor);
+      table_.set_varies(buffer, call.varies);
+      const ViewId view = table_.view_of(tensor);
       call.recorded.results.push_back({{static_cast<uint32_t>(position), element, view},
                                        allocations_->index_since_mark(tensor.storage().data())});
       add_use(call.uses, {view, false, true});
     });
     if (semantics.only_allocates || semantics.only_changes_metadata) {
-      for (BufferId buffer : fresh) unwritten_[buffer.index] = true;
+      for (BufferId buffer : fresh) table_.set_unwritten(buffer);
+      for_each_tensor(outputs, [&](const at::Tensor& tensor, size_t, int32_t) {
+        for (const CompositeCall* composite : composites_)
+          if (composite->varies) table_.note_unfilled(tensor, composite->name);
+      });
       return;
     }
+    for (size_t i = 0; i < recording_.generators.size(); ++i)
+      if (semantics.draws_random_numbers) generator_states_[i] = state_of(recording_.generators[i]);
+    for (const Use& use : call.uses)
+      if (use.writes && call.varies)
+        table_.set_varies(recording_.trace.views[use.view.index].buffer, true);
     const bool only_views = has_tensors && fresh.empty() && !call.writes;
     const bool only_numbers = !has_tensors && !outputs.empty() && !call.writes;
     if (only_views || only_numbers) return;
-    recording_.trace.calls.push_back({c10::toString(op.operator_name()),
-                                      modules_.empty() ? "" : modules_.back(), call.source,
-                                      std::move(call.uses)});
+    for (const at::Tensor& tensor : call.unwritten)
+      table_.make_constant(table_.buffer_of(tensor), tensor);
+    recording_.trace.calls.push_back(
+        {c10::toString(op.operator_name()), refusal_.module(), call.source, std::move(call.uses)});
     recording_.calls.push_back(std::move(call.recorded));
-  }
-
-  // ---- buffers and views ----
-
-  bool known(const at::Tensor& tensor) const {
-    return buffers_.contains(tensor.storage().unsafeGetStorageImpl());
-  }
-
-  BufferId buffer_of(const at::Tensor& tensor) {
-    const c10::Storage& storage = tensor.storage();
-    if (auto found = buffers_.find(storage.unsafeGetStorageImpl()); found != buffers_.end()) {
-      Buffer& buffer = describe_buffer(found->second);
-      buffer.bytes = std::max(buffer.bytes, storage.nbytes());
-      return found->second;
-    }
-    // Nobody the recorder heard made it: it was there before, or was filled by hand in the run.
-    const Role role = allocations_->is_live(storage.data()) ? Role::kConstant : Role::kExternal;
-    const BufferId buffer = add_buffer(storage, role);
-    recording_.storages[buffer.index] = storage;
-    recording_.external_tensors[buffer.index] = tensor;
-    return buffer;
-  }
-
-  BufferId add_buffer(const c10::Storage& storage, Role role) {
-    const BufferId id(recording_.trace.buffers.size());
-    c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
-    const auto name = names_.find(impl);
-    recording_.trace.buffers.push_back(
-        {storage.nbytes(), role, name == names_.end() ? "" : name->second, false});
-    recording_.storages.emplace_back();
-    recording_.external_tensors.emplace_back();
-    unwritten_.push_back(false);
-    views_of_.emplace_back();
-    buffers_[impl] = id;
-    // A weak reference: the address stays taken, the memory does not.
-    watched_.push_back(storage.getWeakStorageImpl());
-    return id;
-  }
-
-  ViewId view_of(const at::Tensor& tensor) { return add_view(buffer_of(tensor), describe(tensor)); }
-
-  ViewId add_view(BufferId buffer, TensorDesc desc) {
-    for (ViewId view : views_of_[buffer.index])
-      if (recording_.trace.views[view.index].desc == desc) return view;
-    const ViewId view(recording_.trace.views.size());
-    recording_.trace.views.push_back({buffer, std::move(desc)});
-    views_of_[buffer.index].push_back(view);
-    return view;
-  }
-
-  ViewId whole_buffer(BufferId buffer) {
-    TensorDesc desc;
-    desc.dtype = {static_cast<int8_t>(at::kByte), 1, "Byte"};
-    desc.sizes = {static_cast<int64_t>(describe_buffer(buffer).bytes)};
-    desc.strides = {1};
-    return add_view(buffer, desc);
-  }
-
-  ViewId generator_view() {
-    if (!generator_.valid()) {
-      generator_ = add_buffer(unbound_storage(1), Role::kGenerator);
-    }
-    return whole_buffer(generator_);
   }
 
   static void add_use(std::vector<Use>& uses, const Use& use) {
@@ -336,86 +394,19 @@ class Recorder {
     uses.push_back(use);
   }
 
-  Buffer& describe_buffer(BufferId buffer) { return recording_.trace.buffers[buffer.index]; }
-  Role role(BufferId buffer) { return describe_buffer(buffer).role; }
-  bool is_unwritten(BufferId buffer) const { return unwritten_[buffer.index]; }
-
-  // ---- what writes mean for what was there ----
-
-  void note_write(BufferId buffer, const at::Tensor& tensor, bool reads) {
-    switch (role(buffer)) {
-      case Role::kInput: {
-        const auto found = std::find(input_buffers_.begin(), input_buffers_.end(), buffer);
-        recording_.input_is_written[found - input_buffers_.begin()] = true;
-        break;
-      }
-      case Role::kExternal:
-        if (std::find(saved_.begin(), saved_.end(), buffer) != saved_.end()) break;
-        saved_.push_back(buffer);
-        state_.save(tensor.storage());
-        recording_.written_externals.push_back(tensor);
-        break;
-      case Role::kConstant:
-        make_writable(buffer, tensor);
-        break;
-      default: {
-        const bool whole = tensor.is_non_overlapping_and_dense() &&
-                           tensor.nbytes() == tensor.storage().nbytes();
-        if (is_unwritten(buffer) && (reads || !whole)) make_writable(buffer, tensor);
-        unwritten_[buffer.index] = false;
-      }
-    }
-  }
-
-  // Memory with contents that no op made and no op has written so far.
-  void make_constant(BufferId buffer, const at::Tensor& tensor) {
-    describe_buffer(buffer).role = Role::kConstant;
-    recording_.storages[buffer.index] = tensor.storage();
-    recording_.external_tensors[buffer.index] = tensor;
-    unwritten_[buffer.index] = false;
-  }
-
-  // The program is about to change it: from now on every replay starts by filling a buffer of its
-  // own with what is there now.
-  void make_writable(BufferId buffer, const at::Tensor& tensor) {
-    unwritten_[buffer.index] = false;
-    describe_buffer(buffer).role = Role::kIntermediate;
-    recording_.storages[buffer.index] = {};
-    recording_.external_tensors[buffer.index] = at::Tensor();
-    const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
-    describe_buffer(buffer).bytes = bytes;
-    at::Tensor contents = at::empty({bytes}, at::TensorOptions().dtype(at::kByte));
-    if (bytes > 0) std::memcpy(contents.mutable_data_ptr(), tensor.storage().data(), bytes);
-    const BufferId source = add_buffer(contents.storage(), Role::kConstant);
-    recording_.storages[source.index] = contents.storage();
-
-    static const auto copy =
-        c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
-    const ViewId to = whole_buffer(buffer);
-    const ViewId from = whole_buffer(source);
-    prologue_calls_.push_back(
-        {copy, {at::Tensor(), at::Tensor(), false}, {{0, -1, to}, {1, -1, from}}, {}});
-    prologue_.push_back({"aten::copy_", "", "", {{from, true, false}, {to, false, true}}});
-  }
-
   std::shared_ptr<AllocationLog> allocations_;
   SavedState state_;
   Recording recording_;
-  std::vector<Call> prologue_;
-  std::vector<RecordedCall> prologue_calls_;
-
-  std::unordered_map<const c10::StorageImpl*, BufferId> buffers_;
-  std::unordered_map<const c10::StorageImpl*, std::string> names_;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> watched_;
-  std::vector<std::vector<ViewId>> views_of_;  // by buffer
-  std::vector<bool> unwritten_;                // by buffer: allocated, contents not from an op
+  Refusal refusal_;
+  BufferTable table_;
   std::vector<BufferId> input_buffers_;
-  std::vector<BufferId> saved_;
-  BufferId generator_;
-
-  std::vector<std::string> modules_;
+  std::vector<size_t> input_bytes_;
+  std::vector<bool> input_is_whole_;  // by input: it begins and ends where its storage does
+  std::vector<Reshaped> reshaped_externals_;
+  std::vector<at::Tensor> generator_states_;      // as the last random op left them
+  std::vector<const CompositeCall*> composites_;  // that are open
   bool call_is_open_ = false;
-  std::exception_ptr error_;
+  bool busy_ = false;
 };
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
@@ -427,12 +418,12 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
   if (Recorder* recorder = Recorder::current()) recorder->end(function, context);
 }
 
-// Makes a recorder hear the calls of this thread.
+// Makes a recorder hear the calls and allocations of this thread.
 class Listening {
  public:
-  explicit Listening(Recorder& recorder)
-      : memory_(c10::DebugInfoKind::PROFILER_STATE, recorder.allocations()) {
+  explicit Listening(Recorder& recorder) {
     Recorder::current() = &recorder;
+    listen_to_allocations(recorder.allocations());
     handle_ = at::addThreadLocalCallback(
         at::RecordFunctionCallback(on_start, on_end)
             .needsInputs(true)
@@ -441,15 +432,23 @@ class Listening {
   }
   ~Listening() {
     at::removeCallback(handle_);
+    listen_to_allocations(nullptr);
     Recorder::current() = nullptr;
   }
   Listening(const Listening&) = delete;
   Listening& operator=(const Listening&) = delete;
 
  private:
-  c10::DebugInfoGuard memory_;
   at::CallbackHandle handle_;
 };
+
+bool tensors_are_not_real() {
+  using c10::impl::TorchDispatchModeKey;
+  using c10::impl::TorchDispatchModeTLS;
+  return TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::FAKE).has_value() ||
+         TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::PROXY).has_value() ||
+         TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::FUNCTIONAL).has_value();
+}
 
 }  // namespace
 
@@ -457,40 +456,52 @@ Recording record_calls(const TensorFunction& function, const std::vector<at::Ten
                        const NamedTensors& names) {
   if (Recorder::current())
     throw UserError("a recording runs on this thread already: a recorded program cannot record");
+  if (tensors_are_not_real())
+    throw UserError("cannot record while the framework traces with tensors that have no values");
   std::vector<at::Tensor> copies;
+  std::vector<bool> whole;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (const std::string why = why_not_plain(inputs[i]); !why.empty())
       throw Refused(message("cannot record: input ", i, " is ", why));
     copies.push_back(copy_with_strides(inputs[i]));
+    whole.push_back(inputs[i].storage_offset() == 0 &&
+                    copies[i].storage().nbytes() == inputs[i].storage().nbytes());
   }
   at::autocast::clear_cache();  // a cached cast would hide the parameter it came from
-  Recorder recorder(copies, names);
+  install_planned_allocator();
+  Recorder recorder(copies, std::move(whole), names);
   std::vector<at::Tensor> outputs;
   try {
     Listening listening(recorder);
     outputs = function(copies);
   } catch (...) {
-    recorder.rethrow_refusal();  // what came first explains what came after
+    recorder.refusal().rethrow();  // what came first explains what came after
     throw;
   }
-  recorder.rethrow_refusal();
-  return recorder.finish(outputs);
+  recorder.refusal().rethrow();
+  Recording recording = recorder.finish(copies, outputs);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (recording.input_is_written[i] && describe(inputs[i]).may_overlap_itself())
+      throw UserError(message("input ", i,
+                              " is written, and more than one of its elements refers to "
+                              "a single memory location: pass a copy (clone())"));
+  return recording;
+}
+
+bool is_recording() {
+  return Recorder::current() != nullptr;
 }
 
 void enter_module(std::string name) {
-  if (Recorder* recorder = Recorder::current()) recorder->enter_module(std::move(name));
+  if (Recorder* recorder = Recorder::current()) recorder->refusal().enter_module(std::move(name));
 }
 
 void leave_module() {
-  if (Recorder* recorder = Recorder::current()) recorder->leave_module();
+  if (Recorder* recorder = Recorder::current()) recorder->refusal().leave_module();
 }
 
 void refuse_recording(const std::string& what, const std::string& why) {
-  if (Recorder* recorder = Recorder::current()) recorder->refuse(what, why, here());
-}
-
-void set_source_locator(std::string (*locate)()) {
-  source_locator = locate;
+  if (Recorder* recorder = Recorder::current()) recorder->refusal().note(what, why, source_here());
 }
 
 }  // namespace nimble

@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,8 +41,15 @@ struct Recording {
   std::vector<at::Tensor> external_tensors;   // by BufferId: as the program used it first
   std::vector<at::Tensor> written_externals;  // their version counters follow every replay
   std::vector<bool> input_is_written;         // by input
-  std::vector<at::Generator> generators;      // that it drew from
-  std::vector<at::Tensor> outputs;            // copies of what the recorded run returned
+  std::vector<bool> input_offset_matters;     // by input: it is viewed at an absolute offset
+  std::vector<std::optional<TensorDesc>> input_reshaped;  // by input: its shape after the run
+  std::vector<bool> output_is_constant;                   // by output: no op made it
+  std::vector<bool> output_is_whole_tensor;  // by output: it is an input or external, not a view
+  std::vector<at::Generator> generators;     // that it drew from
+  std::vector<at::Tensor> outputs;           // copies of what the recorded run returned
+
+  // Lets go of every tensor object that a replay does not hand out; their memory is still held.
+  void release_tensors();
 };
 
 // Runs `function` once on copies of `inputs` and records the calls it makes below autograd.
@@ -51,6 +59,8 @@ struct Recording {
 Recording record_calls(const TensorFunction& function, const std::vector<at::Tensor>& inputs,
                        const NamedTensors& names = {});
 
+// Whether a recording runs on this thread.
+bool is_recording();
 // While a recording runs on this thread: which module the program is in. No-ops otherwise.
 void enter_module(std::string name);
 void leave_module();

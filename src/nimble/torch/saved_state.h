@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 
 #include <cstring>
 #include <mutex>
@@ -32,6 +33,9 @@ class SavedState {
   };
 
   void put_back() {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    for (auto& [tensor, was] : shapes_)
+      tensor.set_(was.storage(), was.storage_offset(), was.sizes(), was.strides());
     for (auto& [storage, bytes] : storages_)
       if (storage.nbytes() >= bytes.size())
         std::memcpy(storage.mutable_data(), bytes.data(), bytes.size());
@@ -46,16 +50,25 @@ class SavedState {
     storages_.emplace_back(storage, std::vector<char>(data, data + storage.nbytes()));
   }
 
-  void save(at::Generator generator) {
+  // Returns the saved state.
+  at::Tensor save(at::Generator generator) {
     for (auto& [known, state] : generators_)
-      if (known == generator) return;
+      if (known == generator) return state;
     std::lock_guard lock(generator.mutex());
-    generators_.emplace_back(generator, generator.get_state());
+    return generators_.emplace_back(generator, generator.get_state()).second;
+  }
+
+  // Where a tensor looks, not what is there.
+  void save_shape(const at::Tensor& tensor) {
+    for (auto& [known, was] : shapes_)
+      if (known.is_same(tensor)) return;
+    shapes_.emplace_back(tensor, tensor.detach());
   }
 
  private:
   std::vector<std::pair<c10::Storage, std::vector<char>>> storages_;
   std::vector<std::pair<at::Generator, at::Tensor>> generators_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> shapes_;
 };
 
 }  // namespace nimble

@@ -1,5 +1,7 @@
 #include "nimble/torch/tensor_conversion.h"
 
+#include <c10/core/ScalarType.h>
+
 #include <cstring>
 
 #include "nimble/base/error.h"
@@ -12,12 +14,17 @@ const c10::DispatchKeySet kPlainKeys({c10::DispatchKey::CPU, c10::DispatchKey::A
                                       c10::DispatchKey::AutocastCPU, c10::DispatchKey::Conjugate,
                                       c10::DispatchKey::Negative});
 
+// As Python writes it: float32, not Float.
+std::string name_of(at::ScalarType type) {
+  return std::string(c10::getDtypeNames(type).first);
+}
+
 }  // namespace
 
 TensorDesc describe(const at::Tensor& tensor) {
   TensorDesc desc;
   desc.dtype = {static_cast<int8_t>(tensor.scalar_type()),
-                static_cast<uint8_t>(tensor.element_size()), c10::toString(tensor.scalar_type())};
+                static_cast<uint8_t>(tensor.element_size()), name_of(tensor.scalar_type())};
   desc.sizes = tensor.sizes().vec();
   desc.strides = tensor.strides().vec();
   desc.offset = tensor.storage_offset();
@@ -60,6 +67,7 @@ std::string why_not_plain(const at::Tensor& tensor) {
 
 at::Tensor copy_with_strides(const at::Tensor& tensor) {
   const TensorDesc desc = describe(tensor);
+  if (desc.may_overlap_itself()) return tensor.detach().clone(at::MemoryFormat::Contiguous);
   const int64_t bytes = desc.end_byte() - desc.begin_byte();
   at::Tensor memory = at::empty({bytes}, at::TensorOptions().dtype(at::kByte));
   if (bytes > 0) std::memcpy(memory.mutable_data_ptr(), tensor.const_data_ptr(), bytes);

@@ -18,7 +18,7 @@ at::Tensor make_tensor(const TensorDesc& desc, c10::Storage storage);
 bool is_plain(const at::Tensor& tensor);
 std::string why_not_plain(const at::Tensor& tensor);
 
-// A copy with the same sizes and strides, overlap included, in memory of its own.
+// A copy in memory of its own, with the same strides if no two elements share an address.
 at::Tensor copy_with_strides(const at::Tensor& tensor);
 
 }  // namespace nimble
