@@ -2,6 +2,9 @@
 
 from collections import Counter
 
+import pytest
+import torch
+
 
 def pytest_addoption(parser):
     parser.addoption(
@@ -30,3 +33,12 @@ def pytest_terminal_summary(terminalreporter):
         f"({100 * of_kind['equal'] / max(1, rest):.2f} % of those not refused), "
         f"{of_kind['refused']} refused, {of_kind['wrong']} wrong"
     )
+
+
+@pytest.fixture
+def one_thread():
+    """Ops in eager and in a replay then do their sums in the same order, whatever the streams."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

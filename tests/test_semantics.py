@@ -145,7 +145,7 @@ def build(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_one_stream_equals_eager_bit_for_bit(name):
     model, make_input = build(name)
-    engine = nimble.Nimble(model, streams=1, threads=1, kernels="torch").prepare(make_input())
+    engine = nimble.Nimble(model, streams=1, kernels="torch").prepare(make_input())
     for _ in range(3):
         x = make_input()
         with torch.no_grad():
@@ -226,7 +226,7 @@ def test_random_ops_of_all_kinds_follow_the_seed(streams):
 
 
 @pytest.mark.parametrize("streams", [1, 3])
-def test_batch_norm_in_train_mode_updates_statistics_as_eager(streams):
+def test_batch_norm_in_train_mode_updates_statistics_as_eager(streams, one_thread):
     def make():
         torch.manual_seed(1)
         return nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).train()

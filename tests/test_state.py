@@ -87,7 +87,6 @@ REPLACED = {
     "forward": lambda m: setattr(m, "forward", lambda x: x),
     "hook": lambda m: m.linear.register_forward_hook(lambda m, i, o: o * 2),
     "pre-hook": lambda m: m.linear.register_forward_pre_hook(lambda m, i: (i[0] * 2,)),
-    "swapped": lambda m: torch.utils.swap_tensors(m.w, nn.Parameter(torch.rand(4, 4))),
     "eps": lambda m: setattr(m.norm, "eps", 0.5),
     "parametrized": lambda m: torch.nn.utils.parametrize.register_parametrization(
         m.linear, "weight", nn.Tanh()),
@@ -270,3 +269,14 @@ def test_prepare_leaves_a_written_input_and_external_tensors_as_they_were():
         nimble.record(function, x, streams=streams)
     exact(x, torch.zeros(3))
     exact(seen, torch.zeros(3))
+
+
+def test_swapping_a_tensor_of_a_prepared_model_is_noticed_or_an_error():
+    model, x = small(), torch.randn(3, 4)
+    engine = nimble.Nimble(model).prepare(x)
+    try:
+        torch.utils.swap_tensors(model.w, nn.Parameter(torch.rand(4, 4)))
+    except RuntimeError:  # PyTorch swaps only what nobody else refers to
+        return
+    with torch.no_grad():
+        right_or_refused(engine, model, x)

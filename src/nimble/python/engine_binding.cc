@@ -2,14 +2,10 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
-#include <cxxabi.h>
-
-#include <chrono>
-#include <thread>
-
 #include "nimble/base/error.h"
 #include "nimble/python/errors.h"
 #include "nimble/python/module_watch.h"
+#include "nimble/python/without_gil.h"
 #include "nimble/torch/engine.h"
 #include "nimble/torch/explain.h"
 #include "nimble/torch/inspection.h"
@@ -18,23 +14,6 @@ namespace nimble {
 
 namespace py = pybind11;
 namespace {
-
-// Lets other Python threads run. A thread that comes back when the interpreter is ending stops
-// here. If that begins just now, Python ends the thread by unwinding its stack, which must be let
-// through.
-class WithoutGil {
- public:
-  WithoutGil() : state_(PyEval_SaveThread()) {}
-  ~WithoutGil() noexcept(false) {
-    while (_Py_IsFinalizing()) std::this_thread::sleep_for(std::chrono::hours(1));
-    PyEval_RestoreThread(state_);
-  }
-  WithoutGil(const WithoutGil&) = delete;
-  WithoutGil& operator=(const WithoutGil&) = delete;
-
- private:
-  PyThreadState* state_;
-};
 
 // How the flat list of outputs is handed to Python.
 enum class OutputForm { kSingle, kTuple, kList };
@@ -89,8 +68,6 @@ PyObject* call_flat(PyObject* self, PyObject* arguments) {
       return Py_NewRef(Py_NotImplemented);
     const auto* call = static_cast<const FlatCall*>(PyCapsule_GetPointer(self, nullptr));
     return (*call)(arguments).release().ptr();
-  } catch (const abi::__forced_unwind&) {
-    throw;
   } catch (...) {
     translate_exception(std::current_exception());
     return nullptr;
@@ -127,7 +104,7 @@ std::shared_ptr<Engine> make_engine(const py::function& function,
                                     bool borrowed_outputs, const NamedTensors& names) {
   const Options options{streams, threads, borrowed_outputs};
   const TensorFunction program = from_python(function);
-  py::gil_scoped_release no_gil;
+  WithoutGil no_gil;
   return std::make_shared<Engine>(program, inputs, options, names);
 }
 
@@ -183,7 +160,7 @@ void bind_engine(py::module_& module) {
       .def("graph_text", &graph_text)
       .def("graph_dot", &graph_dot)
       .def("timeline", [](Engine& engine, const std::vector<at::Tensor>& inputs) {
-        py::gil_scoped_release no_gil;
+        WithoutGil no_gil;
         return timeline(engine, inputs);
       });
 }

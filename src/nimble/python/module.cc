@@ -3,11 +3,14 @@
 #include "nimble/python/engine_binding.h"
 #include "nimble/python/errors.h"
 #include "nimble/python/source_location.h"
+#include "nimble/python/without_gil.h"
 #include "nimble/torch/recording.h"
 
 PYBIND11_MODULE(_C, module) {
   nimble::bind_errors(module);
   nimble::bind_engine(module);
+  pybind11::module_::import("atexit").attr("register")(
+      pybind11::cpp_function(&nimble::stop_replays_at_exit));
   nimble::set_source_locator(nimble::python_source_location);
   module.def("enter_module", &nimble::enter_module);
   module.def("leave_module", &nimble::leave_module);
