@@ -4,11 +4,12 @@
 
 namespace nimble {
 
-// Lets other Python threads run. When the interpreter ends, Python kills threads that want its lock
-// back, in the middle of C++ code; ours stop before they ask for it.
+// Lets other Python threads run while C++ code works. When the interpreter ends, threads that still
+// replay would meet a framework that is being taken down, and be killed when they want the GIL
+// back: they stop here instead, before or after their replay.
 class WithoutGil {
  public:
-  WithoutGil() : state_(PyEval_SaveThread()) {}
+  WithoutGil();
   ~WithoutGil();
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
@@ -17,8 +18,8 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
-// From now on other threads stop at the end of their replay; returns when none is on its way back.
-// For Python's atexit, with the GIL held.
+// From now on other threads stop; returns when all have, or after ten seconds. For Python's atexit,
+// with the GIL held.
 void stop_replays_at_exit();
 
 }  // namespace nimble
