@@ -29,7 +29,7 @@ test:
 	@tools/section 'C++ with PyTorch' $(CTEST) --test-dir build
 	@tools/section 'Python' .venv/bin/pytest -q -n $(JOBS) --maxprocesses=4 -m 'not serial and not long'
 	@tools/section 'Python, one at a time' \
-	  bash -c '.venv/bin/pytest -q -m 'serial and not long' || [ $$? = 5 ]'  # 5: there are none
+	  bash -c '.venv/bin/pytest -q -m "serial and not long" || [ $$? = 5 ]'  # 5: there are none
 	@tools/section 'C++ program outside this project' tools/run_example
 
 # Every op of PyTorch's op database, every sample; `make test` takes a part of them.

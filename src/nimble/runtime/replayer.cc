@@ -125,7 +125,8 @@ void Replayer::State::replay_serially(Around& around) {
   }
 }
 
-Replayer::Replayer(const Schedule& schedule, std::vector<TaskBinding> bindings, WorkerPool& pool)
+Replayer::Replayer(const Schedule& schedule, const std::vector<TaskBinding>& bindings,
+                   WorkerPool& pool)
     : state_(std::make_unique<State>(schedule, bindings, pool)) {}
 
 Replayer::~Replayer() = default;

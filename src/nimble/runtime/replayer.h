@@ -33,7 +33,7 @@ void replay_sequentially(const std::vector<TaskBinding>& bindings);
 class Replayer {
  public:
   // `bindings` by TaskId.
-  Replayer(const Schedule& schedule, std::vector<TaskBinding> bindings, WorkerPool& pool);
+  Replayer(const Schedule& schedule, const std::vector<TaskBinding>& bindings, WorkerPool& pool);
   ~Replayer();
   Replayer(const Replayer&) = delete;
   Replayer& operator=(const Replayer&) = delete;

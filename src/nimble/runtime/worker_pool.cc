@@ -111,7 +111,7 @@ WorkerPool::WorkerPool(std::function<void()> on_thread_start)
 WorkerPool::~WorkerPool() {
   std::unique_ptr<Crew> crew(state_->crew.load(std::memory_order_acquire));
   if (!crew->is_of_this_process()) {
-    crew.release();  // leaked, as above
+    (void)crew.release();  // leaked, as above
     return;
   }
   crew->job = nullptr;

@@ -24,7 +24,7 @@ Instance::Instance(const Plan& plan, const PlannedSchedule& planned, bool borrow
   staging_.resize(plan_.graph.inputs.size());
   std::vector<TaskBinding> bindings;
   for (FrameworkTask& task : tasks_) bindings.push_back(task.binding());
-  replayer_ = std::make_unique<Replayer>(schedule, std::move(bindings), framework_workers());
+  replayer_ = std::make_unique<Replayer>(schedule, bindings, framework_workers());
 }
 
 void Instance::make_slots(const PlannedSchedule& planned) {
