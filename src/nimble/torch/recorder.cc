@@ -1,3 +1,6 @@
+// The observer: one class that follows a call from its start to its end. Longer than most, because
+// the two ends share its state.
+
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -7,43 +10,18 @@
 #include "nimble/base/error.h"
 #include "nimble/torch/allocation_log.h"
 #include "nimble/torch/buffer_table.h"
+#include "nimble/torch/generator_watch.h"
+#include "nimble/torch/ivalue_tensors.h"
 #include "nimble/torch/op_semantics.h"
 #include "nimble/torch/planned_allocator.h"
 #include "nimble/torch/recording.h"
 #include "nimble/torch/refusal.h"
 #include "nimble/torch/saved_state.h"
+#include "nimble/torch/shape_watch.h"
 #include "nimble/torch/tensor_conversion.h"
 
 namespace nimble {
 namespace {
-
-// Calls visit(tensor, position, element) for every defined tensor among the values.
-template <class Values, class Visitor>
-void for_each_tensor(const Values& values, const Visitor& visit) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i].isTensor()) {
-      if (values[i].toTensor().defined()) visit(values[i].toTensor(), i, -1);
-    } else if (values[i].isList()) {
-      const auto& elements = values[i].toListRef();
-      for (size_t e = 0; e < elements.size(); ++e)
-        if (elements[e].isTensor() && elements[e].toTensor().defined())
-          visit(elements[e].toTensor(), i, static_cast<int32_t>(e));
-    }
-  }
-}
-
-// The argument without its tensors, so that the recording does not keep their memory alive.
-c10::IValue without_tensors(const c10::IValue& value) {
-  if (value.isTensor()) return at::Tensor();
-  if (!value.isList()) return value;
-  const auto& elements = value.toListRef();
-  if (std::none_of(elements.begin(), elements.end(), [](const auto& e) { return e.isTensor(); }))
-    return value;
-  c10::List<c10::IValue> list = value.toList().copy();
-  for (size_t e = 0; e < list.size(); ++e)
-    if (elements[e].isTensor()) list.set(e, at::Tensor());
-  return list;
-}
 
 // A composite call: what it calls is recorded.
 struct CompositeCall : at::ObserverContext {
@@ -69,12 +47,14 @@ class Recorder {
            const NamedTensors& names)
       : allocations_(std::make_shared<AllocationLog>()),
         table_(recording_, *allocations_, state_, refusal_, names),
+        generators_(recording_.generators, state_, refusal_),
+        shapes_(recording_, table_, state_, refusal_),
         input_is_whole_(std::move(input_is_whole)) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const BufferId buffer = table_.add_buffer(inputs[i].storage(), Role::kInput);
       table_[buffer].name = message("input ", i);
       input_buffers_.push_back(buffer);
-      input_bytes_.push_back(inputs[i].storage().nbytes());
+      shapes_.watch_input(inputs[i]);
       recording_.trace.inputs.push_back(table_.view_of(inputs[i]));
     }
     recording_.input_is_written.resize(inputs.size());
@@ -124,8 +104,8 @@ class Recorder {
     const Busy busy(busy_);
     AllocationLog::Pause pause(*allocations_);
     refusal_.rethrow_raised();
-    check_generators("");
-    check_shapes(inputs);
+    generators_.check("");
+    shapes_.check(inputs);
     for (const at::Tensor& output : outputs) {
       if (const std::string why = why_not_plain(output); !why.empty())
         refusal_.note("an output", "it is " + why, "");
@@ -160,13 +140,6 @@ class Recorder {
 
    private:
     bool& flag_;
-  };
-
-  struct Reshaped {
-    at::Tensor tensor;
-    TensorDesc before;
-    std::string op;
-    std::string source;
   };
 
   // Whether the output is the very tensor that the caller gave or the program holds.
@@ -251,33 +224,12 @@ class Recorder {
 
   void add_generators(OpenCall& call, c10::ArrayRef<const c10::IValue> arguments) {
     for (const c10::IValue& argument : arguments)
-      if (argument.isGenerator()) draw_from(argument.toGenerator());
-    draw_from(at::detail::getDefaultCPUGenerator());
-    check_generators(call.source);
+      if (argument.isGenerator()) generators_.draw_from(argument.toGenerator());
+    generators_.draw_from(at::detail::getDefaultCPUGenerator());
+    generators_.check(call.source);
     add_use(call.uses, {table_.generator_view(), true, true});
     call.writes = true;
     call.varies = true;
-  }
-
-  // Random numbers that are drawn, or a seed that is set, without an op would not be replayed.
-  void check_generators(const std::string& source) {
-    for (size_t i = 0; i < recording_.generators.size(); ++i)
-      if (!at::equal(state_of(recording_.generators[i]), generator_states_[i]))
-        refusal_.note("a random generator",
-                      "it was seeded or drawn from by something that is no op", source);
-  }
-
-  static at::Tensor state_of(const at::Generator& generator) {
-    at::Generator copy = generator;
-    std::lock_guard lock(copy.mutex());
-    return copy.get_state();
-  }
-
-  void draw_from(const at::Generator& generator) {
-    auto& known = recording_.generators;
-    if (std::find(known.begin(), known.end(), generator) != known.end()) return;
-    known.push_back(generator);
-    generator_states_.push_back(state_.save(generator));
   }
 
   bool vary(c10::ArrayRef<const c10::IValue> arguments) {
@@ -299,34 +251,10 @@ class Recorder {
                     "it reaches memory outside of an input", call.source);
   }
 
-  // Shapes that change in place: seen at once on what is ours; the caller's inputs are looked at
-  // when the run has ended; others must stay as they are.
   void note_metadata_changes(OpenCall& call, c10::ArrayRef<const c10::IValue> arguments) {
     for_each_tensor(arguments, [&](const at::Tensor& tensor, size_t, int32_t) {
-      if (table_.role(table_.buffer_of(tensor)) != Role::kExternal) return;
-      state_.save_shape(tensor);
-      reshaped_externals_.push_back(
-          {tensor, describe(tensor), c10::toString(call.recorded.op.operator_name()), call.source});
+      shapes_.note_change(tensor, c10::toString(call.recorded.op.operator_name()), call.source);
     });
-  }
-
-  void check_shapes(const std::vector<at::Tensor>& inputs) {
-    for (const Reshaped& external : reshaped_externals_)
-      if (!(describe(external.tensor) == external.before))
-        refusal_.note(external.op, "it changes the shape of a tensor of the caller",
-                      external.source);
-    recording_.input_reshaped.resize(inputs.size());
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const View& view = recording_.trace.views[recording_.trace.inputs[i].index];
-      const c10::Storage& storage = inputs[i].storage();
-      const bool same_memory = table_.known(inputs[i]) &&
-                               table_.buffer_of(inputs[i]) == view.buffer &&
-                               storage.nbytes() == input_bytes_[i];
-      if (!same_memory)
-        refusal_.note(message("input ", i), "it changes the shape of a tensor of the caller", "");
-      else if (!(describe(inputs[i]) == view.desc))
-        recording_.input_reshaped[i] = describe(inputs[i]);
-    }
   }
 
   void end_call(const at::RecordFunction& function, OpenCall& call) {
@@ -369,8 +297,7 @@ class Recorder {
       });
       return;
     }
-    for (size_t i = 0; i < recording_.generators.size(); ++i)
-      if (semantics.draws_random_numbers) generator_states_[i] = state_of(recording_.generators[i]);
+    if (semantics.draws_random_numbers) generators_.note_states();
     for (const Use& use : call.uses)
       if (use.writes && call.varies)
         table_.set_varies(recording_.trace.views[use.view.index].buffer, true);
@@ -399,11 +326,10 @@ class Recorder {
   Recording recording_;
   Refusal refusal_;
   BufferTable table_;
+  GeneratorWatch generators_;
+  ShapeWatch shapes_;
   std::vector<BufferId> input_buffers_;
-  std::vector<size_t> input_bytes_;
   std::vector<bool> input_is_whole_;  // by input: it begins and ends where its storage does
-  std::vector<Reshaped> reshaped_externals_;
-  std::vector<at::Tensor> generator_states_;      // as the last random op left them
   std::vector<const CompositeCall*> composites_;  // that are open
   bool call_is_open_ = false;
   bool busy_ = false;
