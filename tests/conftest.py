@@ -37,7 +37,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture
 def one_thread():
-    """Ops in eager and in a replay then do their sums in the same order, whatever the streams."""
+    """One order of sums in eager and in any replay; and other tests may run beside this one."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from nimble import models
 from torch import nn
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 # Millions of parameters and of multiply-adds, from the papers of the last four and from
 # torchvision's tables for the others (Inception-v3 less its auxiliary head).
 #
@@ -28,15 +30,6 @@ PUBLISHED = {
 }
 TORCHVISION = list(PUBLISHED)[:6]
 OURS = list(PUBLISHED)[6:]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Other tests may run beside these, and threads that wait for one another lose much to that."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @cache

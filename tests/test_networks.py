@@ -10,6 +10,8 @@ import pytest
 import torch
 from nimble import models
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = {"inception_v3": 107}  # others: 64
 PLANS = {
     "one stream": {"streams": 1, "kernels": "torch"},
@@ -33,15 +35,6 @@ CONCURRENCY = {
     "nasnet_a_mobile": (13, 244),
     "nasnet_a_large": (16, 334),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Other tests run beside these; and one thread's sums have one order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @lru_cache(maxsize=1)  # the tests of a network follow one another

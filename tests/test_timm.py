@@ -6,6 +6,8 @@ import torch
 
 timm = pytest.importorskip("timm")
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 # timm's module: its smallest model.
 FAMILIES = {
     "beit": "beit_base_patch16_224",
@@ -127,15 +129,6 @@ OPTIONS = {
     "vision_transformer_sam": {"depth": 2, "global_attn_indexes": (1,)},
 }
 SCALES_THE_IMAGE = {"crossvit"}  # to its own size
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Other tests run beside these; and one thread's sums have one order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def build(family):

@@ -14,16 +14,9 @@ import torch
 
 T = pytest.importorskip("transformers")
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 VOCABULARY, TOKENS, NEW_TOKENS = 99, 12, 5
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Other tests run beside these; and one thread's sums have one order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def random(seed):
