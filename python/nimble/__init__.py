@@ -14,14 +14,12 @@ from pathlib import Path
 
 from nimble import _C
 from nimble._C import NimbleError, Refused
-from nimble.backend import list_backend, torch_compile_backend
+from nimble.backend import torch_compile_backend
 from nimble.engine import Nimble, compile, record
 from nimble.schedule import Schedule
 
 #: For CMake: `-DCMAKE_PREFIX_PATH=$(python -c "import nimble; print(nimble.cmake_prefix_path)")`.
 cmake_prefix_path = str(Path(_C.__file__).parent)
-
-list_backend()
 
 __all__ = [
     "Nimble",

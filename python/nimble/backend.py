@@ -1,15 +1,9 @@
-"""The hook for `torch.compile(model, backend="nimble")`."""
-
-import importlib.abc
-import importlib.util
-import sys
+"""The hook for `torch.compile(model, backend="nimble")`; an entry point of the package names it."""
 
 import torch
 
 from nimble._C import NimbleError
 from nimble.engine import compile as nimble_compile
-
-_REGISTRY = "torch._dynamo.backends.registry"
 
 
 def torch_compile_backend(graph_module, example_inputs, *, options=None, **_):
@@ -50,36 +44,3 @@ def _take_numbers(graph_module):
     if positions:
         graph_module.recompile()
     return positions
-
-
-class _ListOnImport(importlib.abc.MetaPathFinder):
-    """Lists the backend when torch.compile is first used: to import it now takes a second."""
-
-    def find_spec(self, name, path, target=None):
-        if name != _REGISTRY:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        execute = spec.loader.exec_module
-
-        def execute_and_list(module):
-            execute(module)
-            _list_in(module)
-
-        spec.loader.exec_module = execute_and_list
-        return spec
-
-
-def _list_in(registry):
-    from importlib.metadata import EntryPoint
-
-    where = f"{__name__}:{torch_compile_backend.__name__}"
-    registry._BACKENDS.setdefault("nimble", EntryPoint("nimble", where, "torch_dynamo_backends"))
-
-
-def list_backend():
-    """Makes the name known also where the package's entry points are not installed."""
-    if _REGISTRY in sys.modules:
-        _list_in(sys.modules[_REGISTRY])
-    else:
-        sys.meta_path.insert(0, _ListOnImport())
