@@ -217,3 +217,12 @@ def test_unseen_work_is_replayed_or_refused_but_never_frozen(function):
     except nimble.NimbleError:
         return
     torch.testing.assert_close(got, [function(torch.full((3,), float(v))) for v in (1, 2)])
+
+
+def test_a_part_that_is_compiled_already_is_refused_even_if_its_result_is_returned_directly():
+    compiled = torch.compile(lambda x: x.sin() * 2 + 1)
+    with torch.no_grad():
+        compiled(torch.ones(64))
+        for function in (compiled, lambda x: compiled(x) + 1):
+            with pytest.raises(nimble.Refused, match="other values"):
+                nimble.record(function, torch.randn(64))

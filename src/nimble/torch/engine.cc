@@ -126,10 +126,11 @@ Engine::Engine(const TensorFunction& function, const std::vector<at::Tensor>& in
 }
 
 std::vector<at::Tensor> Engine::run(c10::ArrayRef<at::Tensor> inputs) {
-  if (is_recording())
-    throw Refused(
-        "cannot replay a prepared program inside of a program that is being recorded: "
-        "call the original model there");
+  if (is_recording()) {
+    const std::string why = "its tasks are not seen: call the original model there";
+    refuse_recording("a prepared program inside of a program that is being recorded", why);
+    throw Refused("cannot record a call of a prepared program: " + why);
+  }
   check(inputs);
   Borrowed instance(*this);
   return (*instance).run(inputs);

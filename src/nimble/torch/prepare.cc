@@ -152,7 +152,7 @@ class Preparation {
     }
     for (size_t i = 0; i < outputs.size(); ++i)
       if (i >= expected.size() ||
-          !(recording_.output_is_constant[i] || agree(outputs[i], expected[i])))
+          !(recording_.output_is_uninitialised[i] || agree(outputs[i], expected[i])))
         throw Refused(message("cannot replay this program: on other values output ", i,
                               " is not what the program gives. It does something that is not a "
                               "tensor operation, or depends on values in a way that is not seen"));

@@ -112,12 +112,13 @@ class Recorder {
       refusal_.rethrow();
       const BufferId buffer = table_.buffer_of(output);
       // The program made it without an op: every replay must hand out a new one.
-      const bool constant = table_.is_unwritten(buffer) || table_.role(buffer) == Role::kConstant;
+      const bool uninitialised = table_.is_unwritten(buffer);
+      const bool constant = uninitialised || table_.role(buffer) == Role::kConstant;
       if (constant) {
         table_.check_filled(output);
         table_.make_writable(buffer, output);
       }
-      recording_.output_is_constant.push_back(constant);
+      recording_.output_is_uninitialised.push_back(uninitialised);
       if (table_.role(buffer) == Role::kIntermediate) table_[buffer].is_output = true;
       recording_.trace.outputs.push_back(table_.view_of(output));
       recording_.outputs.push_back(output.detach().clone());

@@ -43,7 +43,7 @@ struct Recording {
   std::vector<bool> input_is_written;         // by input
   std::vector<bool> input_offset_matters;     // by input: it is viewed at an absolute offset
   std::vector<std::optional<TensorDesc>> input_reshaped;  // by input: its shape after the run
-  std::vector<bool> output_is_constant;                   // by output: no op made it
+  std::vector<bool> output_is_uninitialised;              // by output: allocated, never written
   std::vector<bool> output_is_whole_tensor;  // by output: it is an input or external, not a view
   std::vector<at::Generator> generators;     // that it drew from
   std::vector<at::Tensor> outputs;           // copies of what the recorded run returned
