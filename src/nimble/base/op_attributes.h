@@ -1,0 +1,225 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+// What an op computes, apart from its tensors. The comment of each struct gives the order of its
+// operands; those in brackets are there if the flag says so. All tensors are float32 except where
+// said. Sizes and strides come from the operands' descriptions; image tensors are logically
+// [N, C, H, W], whatever their strides.
+//
+// Rows and columns are the two ways to divide an op between tasks. Unless said otherwise, a row is
+// one index of the output's outer dimensions (see row_dims in kernels/work.h), and the columns are
+// the output's channels (dim 1 of an image, else the last dim).
+namespace nimble {
+
+enum class ActivationKind : uint8_t {
+  kNone,
+  kRelu,
+  kClamp,      // to [a, b]; relu6 is clamp to [0, 6]
+  kLeakyRelu,  // slope a
+  kElu,        // alpha a
+  kHardSwish,
+  kHardSigmoid,
+  kSilu,
+  kSigmoid,
+  kTanh,
+  kGeluErf,
+  kGeluTanh,
+};
+
+// NaN stays NaN in all of them.
+struct Activation {
+  ActivationKind kind = ActivationKind::kNone;
+  float a = 0;
+  float b = 0;
+  bool operator==(const Activation&) const = default;
+};
+
+// What happens to a result in registers: last(first(x) + addend).
+struct Epilogue {
+  Activation first;
+  bool add = false;  // there is an addend: an operand like the output
+  Activation last;
+  bool operator==(const Epilogue&) const = default;
+};
+
+// Operands: input, weight [O, I/groups, kh, kw], [bias], [addend], output.
+// Weight and bias are constants: kernels pack them ahead of time. What lies outside of the input is
+// zero; the far padding follows from the output's size. Rows are N * output height.
+struct Convolution {
+  std::array<int64_t, 2> stride = {1, 1};
+  std::array<int64_t, 2> padding = {0, 0};  // top, left
+  std::array<int64_t, 2> dilation = {1, 1};
+  int64_t groups = 1;
+  bool bias = false;
+  bool relu_input = false;  // applied to the input first; only where groups == input channels
+  Epilogue epilogue;
+  bool allow_winograd = false;
+  bool operator==(const Convolution&) const = default;
+};
+
+// A depthwise convolution (channel multiplier 1) followed by a 1x1 convolution of stride 1, the
+// rows in between kept in cache.
+// Operands: input, depthwise weight, [depthwise bias], pointwise weight, [pointwise bias],
+// [addend], output. The depthwise epilogue has no addend.
+struct SeparableConvolution {
+  Convolution depthwise;
+  Convolution pointwise;
+  bool operator==(const SeparableConvolution&) const = default;
+};
+
+// output = epilogue(alpha * a @ b + bias).
+// Operands: a [..., M, K], b [..., K, N], [bias], [addend], output [..., M, N]. All have the same
+// rank of 2 or more; a dim of size 1 or stride 0 in front broadcasts. The bias has the output's
+// rank (stride 0 where it broadcasts). Rows are those of the output: batch * M.
+struct MatMul {
+  bool constant_b = false;  // b (and a bias of rank-1 kind) is packed ahead of time
+  float alpha = 1;
+  bool bias = false;
+  Epilogue epilogue;
+  bool operator==(const MatMul&) const = default;
+};
+
+// Operands: input, [addend], output. Rows are N * output height.
+struct Pool {
+  enum class Kind : uint8_t { kMax, kAverage };
+  Kind kind = Kind::kMax;
+  std::array<int64_t, 2> kernel = {1, 1};
+  std::array<int64_t, 2> stride = {1, 1};
+  std::array<int64_t, 2> padding = {0, 0};  // top, left
+  std::array<int64_t, 2> far_padding = {0, 0};  // bottom, right; as counted by an average
+  std::array<int64_t, 2> dilation = {1, 1};
+  bool count_include_pad = true;  // average: padding counts in the divisor (ceil-mode overhang not)
+  int64_t divisor = 0;            // average: 0: the window's size by the rule above
+  Epilogue epilogue;
+  bool operator==(const Pool&) const = default;
+};
+
+// Windows as of torch.adaptive_*_pool2d. Operands: input, output. Rows are N * output height.
+struct AdaptivePool {
+  Pool::Kind kind = Pool::Kind::kAverage;
+  bool operator==(const AdaptivePool&) const = default;
+};
+
+// Elementwise ops on registers. Registers 0 … inputs-1 are the inputs; step i makes register
+// inputs + i. Operands: inputs…, outputs… (float32 only), all of the same sizes; stride 0
+// broadcasts. Rows: row_dims of the first output.
+enum class ChainOp : uint8_t {
+  kAdd, kSub, kMul, kDiv, kMaximum, kMinimum, kPow,        // x, y
+  kMulAdd,                                                  // x * y + z
+  kAddScalar, kMulScalar, kPowScalar,                       // x, value (`kRsubScalar`: value - x)
+  kRsubScalar, kRdivScalar,
+  kNeg, kAbs, kSquare, kReciprocal, kExp, kLog, kSqrt, kRsqrt, kErf, kSin, kCos,
+  kActivation,                                              // x, activation
+};
+struct ChainStep {
+  ChainOp op = ChainOp::kAdd;
+  int x = -1;  // registers
+  int y = -1;
+  int z = -1;
+  float value = 0;
+  Activation activation;
+  bool operator==(const ChainStep&) const = default;
+};
+struct Chain {
+  int inputs = 0;
+  std::vector<ChainStep> steps;
+  std::vector<int> outputs;  // registers
+  bool operator==(const Chain&) const = default;
+};
+
+// Operands: input, output. Reduced dims have size 1 in the output. Rows: row_dims of the output.
+struct Reduce {
+  enum class Kind : uint8_t { kSum, kMean, kMax, kMin };
+  Kind kind = Kind::kSum;
+  std::vector<int64_t> dims;
+  bool operator==(const Reduce&) const = default;
+};
+
+// Operands: input, output.
+struct Softmax {
+  int64_t dim = -1;
+  bool log = false;
+  bool operator==(const Softmax&) const = default;
+};
+
+// Over the last `dims` dims. Operands: input, [weight], [bias], output. Weight and bias have the
+// sizes of those dims.
+struct LayerNorm {
+  int64_t dims = 1;
+  double epsilon = 1e-5;
+  bool weight = false;
+  bool bias = false;
+  bool rms = false;  // no mean is subtracted
+  Activation activation;
+  bool operator==(const LayerNorm&) const = default;
+};
+
+// Operands: input [N, C, ...], [weight C], [bias C], output. Rows are N.
+struct GroupNorm {
+  int64_t groups = 1;
+  double epsilon = 1e-5;
+  bool weight = false;
+  bool bias = false;
+  Activation activation;
+  bool operator==(const GroupNorm&) const = default;
+};
+
+// Operands: indices (int64 or int32), weight [V, D], output [indices..., D]. Rows are indices.
+// An index out of range is an error (UserError), as in the framework.
+struct Embedding {
+  bool operator==(const Embedding&) const = default;
+};
+
+// softmax(scale * q k^T + mask) v. Operands: q [B, H, L, E], k [B, H, S, E], v [B, H, S, D],
+// [mask: B, H, L, S with stride 0 where it broadcasts], output [B, H, L, D]. Rows are B * H.
+struct Attention {
+  double scale = 1;
+  bool causal = false;
+  bool mask = false;
+  bool operator==(const Attention&) const = default;
+};
+
+// Operands: input, output. Rows are N * output height.
+struct Resize {
+  enum class Kind : uint8_t { kNearest, kBilinear };
+  Kind kind = Kind::kNearest;
+  bool align_corners = false;
+  std::array<double, 2> scale = {0, 0};  // input step per output pixel as given by the user's scale
+                                         // factor (its inverse); 0: from the sizes
+  bool operator==(const Resize&) const = default;
+};
+
+// Copies elements of any 4-byte or other type of a common size between strides: layouts, slices,
+// clones. Operands: input, output, of the same sizes and dtype (input stride 0 broadcasts).
+// Rows: row_dims of the output.
+struct Copy {
+  bool operator==(const Copy&) const = default;
+};
+
+// The output is the input with `value` around it. Operands: input, output, of the same rank.
+struct Pad {
+  std::vector<int64_t> begin;  // by dim; negative crops
+  float value = 0;
+  bool operator==(const Pad&) const = default;
+};
+
+// Operands: inputs…, output. Passes turn it into writes and copies; it has no kernel.
+struct Concatenation {
+  int64_t dim = 0;
+  bool operator==(const Concatenation&) const = default;
+};
+
+using OpAttributes =
+    std::variant<Convolution, SeparableConvolution, MatMul, Pool, AdaptivePool, Chain, Reduce,
+                 Softmax, LayerNorm, GroupNorm, Embedding, Attention, Resize, Copy, Pad,
+                 Concatenation>;
+
+// "convolution 3x3 s2 + relu", for people.
+std::string describe(const OpAttributes& attributes);
+
+}  // namespace nimble
