@@ -26,6 +26,7 @@ using CallId = Id<struct CallKind>;      // one recorded framework call
 using ValueId = Id<struct ValueKind>;    // one SSA version of a buffer
 using MemoryId = Id<struct MemoryKind>;  // a piece of memory of the plan
 using OpId = Id<struct OpKind>;          // a node of the graph
+using KernelId = Id<struct KernelKind>;  // one of the kernels that a plan has chosen
 using TaskId = Id<struct TaskKind>;      // what a worker runs; numbered in recorded order
 using StreamId = Id<struct StreamKind>;
 

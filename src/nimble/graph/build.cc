@@ -26,7 +26,12 @@ class GraphBuilder {
  private:
   void add_op(const Call& call) {
     const OpId op(graph_.ops.size());
-    graph_.ops.push_back({call.op, call.module, call.source, {}});
+    graph_.ops.push_back({.name = call.op,
+                          .module = call.module,
+                          .source = call.source,
+                          .operands = {},
+                          .call = CallId(op.index),
+                          .group = op.index});
     std::vector<Operand> operands;
     for (const Use& use : call.uses) {
       Operand operand;

@@ -1,10 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "nimble/base/byte_set.h"
 #include "nimble/base/ids.h"
+#include "nimble/base/op_attributes.h"
+#include "nimble/base/part.h"
 #include "nimble/trace/trace.h"
 
 namespace nimble {
@@ -38,13 +42,21 @@ struct Operand {
   ViewId view;
   bool reads = false;
   bool writes = false;
+  std::optional<ByteSet> part_bytes = {};  // what a part of an op touches; none: what the view covers
 };
 
+// A framework call, or one of ours: then `attributes` says what it computes, on its first operands
+// in the order given there. Behind them there may be one more, written: scratch memory.
 struct Op {
   std::string name;
   std::string module;
   std::string source;
   std::vector<Operand> operands;
+  CallId call = {};                       // of the framework; none for one of ours
+  std::optional<OpAttributes> attributes = {};  // none for the framework's
+  KernelId kernel = {};                      // chosen for one of ours
+  std::optional<Part> part = {};             // which part of what `attributes` says; none: all
+  uint32_t group = 0;                      // parts of one op have the same
 };
 
 // A view placed on a memory: what an input or output of the program is.
@@ -63,11 +75,18 @@ struct Graph {
   std::vector<View> views;  // as in the trace
   std::vector<Memory> memories;
   std::vector<Value> values;
-  std::vector<Op> ops;      // in program order; OpId i is CallId i
+  std::vector<Op> ops;      // in program order; as built from a trace, OpId i is CallId i
   std::vector<Edge> edges;  // every read-after-write, write-after-read and write-after-write,
                             // sorted; what transitivity gives may be left out
   std::vector<Port> inputs;
   std::vector<Port> outputs;
+  std::vector<Op> constant_ops;  // need only constants: run ahead of time, in this order, into
+                                 // memories of role kFolded
+
+  const TensorDesc& desc_of(const Operand& operand) const { return views[operand.view.index].desc; }
+  ByteSet bytes_touched(const Operand& operand) const {
+    return operand.part_bytes ? *operand.part_bytes : bytes_of(desc_of(operand));
+  }
 };
 
 }  // namespace nimble

@@ -7,11 +7,7 @@ namespace {
 
 struct Access {
   OpId op;
-  int64_t begin;
-  int64_t end;
-
-  bool overlaps(const Access& other) const { return begin < other.end && other.begin < end; }
-  bool covers(const Access& other) const { return begin <= other.begin && other.end <= end; }
+  ByteSet bytes;
 };
 
 // The accesses of one memory that a later one may still have to wait for.
@@ -28,7 +24,7 @@ class OpenAccesses {
     order_after(reads_, access);
     order_after(writes_, access);
     // Whoever conflicts with a covered access conflicts with this write too.
-    auto covered = [&](const Access& open) { return open.op != access.op && access.covers(open); };
+    auto covered = [&](const Access& open) { return open.op != access.op && access.bytes.covers(open.bytes); };
     std::erase_if(reads_, covered);
     std::erase_if(writes_, covered);
     writes_.push_back(access);
@@ -37,7 +33,7 @@ class OpenAccesses {
  private:
   void order_after(const std::vector<Access>& open, const Access& access) {
     for (const Access& earlier : open)
-      if (earlier.op != access.op && earlier.overlaps(access))
+      if (earlier.op != access.op && earlier.bytes.may_overlap(access.bytes))
         edges_.push_back({earlier.op, access.op});
   }
 
@@ -56,8 +52,7 @@ std::vector<Edge> find_hazards(const Graph& graph) {
     for (bool writing : {false, true}) {
       for (const Operand& operand : graph.ops[i].operands) {
         if (writing ? !operand.writes : !operand.reads) continue;
-        const TensorDesc& desc = graph.views[operand.view.index].desc;
-        const Access access{OpId(i), desc.begin_byte(), desc.end_byte()};
+        const Access access{OpId(i), graph.bytes_touched(operand)};
         OpenAccesses& memory = open[operand.memory.index];
         writing ? memory.write(access) : memory.read(access);
       }

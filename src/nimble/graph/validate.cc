@@ -49,9 +49,12 @@ class Validator {
   void check_operands() {
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       for (const Operand& operand : graph_.ops[i].operands) {
-        const TensorDesc& desc = graph_.views[operand.view.index].desc;
+        const TensorDesc& desc = graph_.desc_of(operand);
+        const ByteSet touched = graph_.bytes_touched(operand);
         const Memory& memory = graph_.memories[operand.memory.index];
-        if (desc.begin_byte() < 0 || desc.end_byte() > static_cast<int64_t>(memory.bytes))
+        if (desc.begin_byte() < 0 || desc.end_byte() > static_cast<int64_t>(memory.bytes) ||
+            (!touched.empty() &&
+             (touched.begin < desc.begin_byte() || touched.end > desc.end_byte())))
           fault("op ", i, " (", graph_.ops[i].name, ") reaches outside its memory");
         for (ValueId value : {operand.before, operand.after})
           if (value.valid() && graph_.values[value.index].memory != operand.memory)
@@ -104,9 +107,7 @@ class Validator {
     for (const Operand& a : first.operands) {
       for (const Operand& b : second.operands) {
         if (a.memory != b.memory || !(a.writes || b.writes)) continue;
-        const TensorDesc& x = graph_.views[a.view.index].desc;
-        const TensorDesc& y = graph_.views[b.view.index].desc;
-        if (x.begin_byte() < y.end_byte() && y.begin_byte() < x.end_byte()) return true;
+        if (graph_.bytes_touched(a).may_overlap(graph_.bytes_touched(b))) return true;
       }
     }
     return false;

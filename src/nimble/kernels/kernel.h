@@ -8,18 +8,10 @@
 #include <vector>
 
 #include "nimble/base/op_attributes.h"
+#include "nimble/base/part.h"
 #include "nimble/base/tensor_desc.h"
 
 namespace nimble {
-
-// The rows and columns of an op that one task computes.
-struct Part {
-  int64_t row_begin = 0;
-  int64_t row_end = 0;
-  int64_t column_begin = 0;
-  int64_t column_end = 0;
-  bool operator==(const Part&) const = default;
-};
 
 // How an op may be divided. A part begins at a multiple of the grain, and ends at one or at the end.
 // A grain of 0: not divisible that way. No rows and no columns: an empty output, nothing to run.

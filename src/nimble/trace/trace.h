@@ -16,6 +16,7 @@ enum class Role {
   kExternal,      // existed before the run (a parameter, a running statistic): used at its address
   kConstant,      // made during the run by something that is not an op; never written afterwards
   kIntermediate,  // made by an op of the run; its memory is ours to plan
+  kFolded,        // computed from constants ahead of time; ours, and there at every replay
   kGenerator,     // the state of the random generators; has no bytes, only an order
 };
 
