@@ -1,0 +1,104 @@
+// Per-target: included once per instruction set. Vectors over rows of floats of any length.
+#if defined(NIMBLE_KERNELS_VECTOR_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef NIMBLE_KERNELS_VECTOR_ROWS_INL_H_
+#undef NIMBLE_KERNELS_VECTOR_ROWS_INL_H_
+#else
+#define NIMBLE_KERNELS_VECTOR_ROWS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstring>
+
+HWY_BEFORE_NAMESPACE();
+namespace nimble::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using FloatTag = hn::ScalableTag<float>;
+using FloatVector = hn::Vec<FloatTag>;
+inline constexpr size_t kLanes = hn::MaxLanes(FloatTag());
+
+// The first `count` (at most a vector's) elements; zero behind them. Reads nothing else.
+HWY_INLINE FloatVector load_first(const float* from, size_t count) {
+  const FloatTag d;
+#if HWY_MEM_OPS_MIGHT_FAULT
+  HWY_ALIGN float lanes[kLanes] = {};
+  for (size_t i = 0; i < count; ++i) lanes[i] = from[i];
+  return hn::Load(d, lanes);
+#else
+  return hn::MaskedLoad(hn::FirstN(d, count), d, from);
+#endif
+}
+
+// Writes nothing but the first `count` elements.
+HWY_INLINE void store_first(FloatVector value, float* to, size_t count) {
+  const FloatTag d;
+#if HWY_MEM_OPS_MIGHT_FAULT
+  HWY_ALIGN float lanes[kLanes];
+  hn::Store(value, d, lanes);
+  for (size_t i = 0; i < count; ++i) to[i] = lanes[i];
+#else
+  hn::BlendedStore(value, hn::FirstN(d, count), d, to);
+#endif
+}
+
+// Calls step(index, count, whole) for the vectors of a row: `whole` is std::true_type for all but a
+// last, short one. With load_part and store_part below.
+template <class Step>
+HWY_INLINE void for_each_vector(size_t size, const Step& step) {
+  size_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) step(i, kLanes, std::true_type());
+  if (i < size) step(i, size - i, std::false_type());
+}
+
+template <class Whole>
+HWY_INLINE FloatVector load_part(const float* from, size_t count, Whole) {
+  if constexpr (Whole::value)
+    return hn::LoadU(FloatTag(), from);
+  else
+    return load_first(from, count);
+}
+
+template <class Whole>
+HWY_INLINE void store_part(FloatVector value, float* to, size_t count, Whole) {
+  if constexpr (Whole::value)
+    hn::StoreU(value, FloatTag(), to);
+  else
+    store_first(value, to, count);
+}
+
+// Lanes from `count` on replaced by `other`.
+template <class Whole>
+HWY_INLINE FloatVector fill_part(FloatVector value, FloatVector other, size_t count, Whole) {
+  if constexpr (Whole::value)
+    return value;
+  else
+    return hn::IfThenElse(hn::FirstN(FloatTag(), count), value, other);
+}
+
+// e^x for x <= 0 or NaN, within about 1 ulp; 0 where that would be denormal.
+HWY_INLINE FloatVector exp_of_nonpositive(FloatVector x) {
+  const FloatTag d;
+  const hn::RebindToSigned<FloatTag> di;
+  // x = n ln 2 + r, |r| <= ln 2 / 2. Adding 1.5 * 2^23 leaves n in the low bits.
+  const auto magic = hn::Set(d, 12582912.0f);
+  const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), magic);
+  const auto n = hn::Sub(shifted, magic);
+  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
+  auto p = hn::MulAdd(hn::Set(d, 1.9875691500e-4f), r, hn::Set(d, 1.3981999507e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
+  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0f));
+  const auto power = hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, shifted)), hn::Set(di, 127 << 23));
+  const auto result = hn::Mul(p, hn::BitCast(d, power));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.33f)), result);
+}
+
+}  // namespace nimble::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
