@@ -7,8 +7,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "nimble/kernels/softmax.cc"
+#include <hwy/foreach_target.h>  // first of the per-target headers
+
 #include <hwy/contrib/math/math-inl.h>
-#include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include "nimble/kernels/vector_rows-inl.h"

@@ -8,7 +8,9 @@
 
 #include <hwy/highway.h>
 
-#include <cstring>
+#include <type_traits>
+
+#include "nimble/kernels/epilogue-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace nimble::HWY_NAMESPACE {
@@ -18,30 +20,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::ScalableTag<float>;
 using FloatVector = hn::Vec<FloatTag>;
 inline constexpr size_t kLanes = hn::MaxLanes(FloatTag());
-
-// The first `count` (at most a vector's) elements; zero behind them. Reads nothing else.
-HWY_INLINE FloatVector load_first(const float* from, size_t count) {
-  const FloatTag d;
-#if HWY_MEM_OPS_MIGHT_FAULT
-  HWY_ALIGN float lanes[kLanes] = {};
-  for (size_t i = 0; i < count; ++i) lanes[i] = from[i];
-  return hn::Load(d, lanes);
-#else
-  return hn::MaskedLoad(hn::FirstN(d, count), d, from);
-#endif
-}
-
-// Writes nothing but the first `count` elements.
-HWY_INLINE void store_first(FloatVector value, float* to, size_t count) {
-  const FloatTag d;
-#if HWY_MEM_OPS_MIGHT_FAULT
-  HWY_ALIGN float lanes[kLanes];
-  hn::Store(value, d, lanes);
-  for (size_t i = 0; i < count; ++i) to[i] = lanes[i];
-#else
-  hn::BlendedStore(value, hn::FirstN(d, count), d, to);
-#endif
-}
 
 // Calls step(index, count, whole) for the vectors of a row: `whole` is std::true_type for all but a
 // last, short one. With load_part and store_part below.
@@ -57,7 +35,7 @@ HWY_INLINE FloatVector load_part(const float* from, size_t count, Whole) {
   if constexpr (Whole::value)
     return hn::LoadU(FloatTag(), from);
   else
-    return load_first(from, count);
+    return load_first(FloatTag(), from, count);
 }
 
 template <class Whole>
@@ -65,7 +43,7 @@ HWY_INLINE void store_part(FloatVector value, float* to, size_t count, Whole) {
   if constexpr (Whole::value)
     hn::StoreU(value, FloatTag(), to);
   else
-    store_first(value, to, count);
+    store_first(FloatTag(), value, to, count);
 }
 
 // Lanes from `count` on replaced by `other`.
