@@ -55,6 +55,43 @@ HWY_INLINE FloatVector fill_part(FloatVector value, FloatVector other, size_t co
     return hn::IfThenElse(hn::FirstN(FloatTag(), count), value, other);
 }
 
+namespace internal {
+
+// The sum over a row of term(vector); lanes behind the row's end count nothing.
+template <class Term>
+HWY_INLINE float sum_of_terms(const float* from, size_t size, const Term& term) {
+  const FloatTag d;
+  FloatVector sums[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+  size_t i = 0;
+  for (; i + 4 * kLanes <= size; i += 4 * kLanes) {
+    HWY_UNROLL(4)
+    for (size_t v = 0; v < 4; ++v)
+      sums[v] = hn::Add(sums[v], term(hn::LoadU(d, from + i + v * kLanes)));
+  }
+  for (; i + kLanes <= size; i += kLanes) sums[0] = hn::Add(sums[0], term(hn::LoadU(d, from + i)));
+  if (i < size) {
+    const auto x = term(load_first(d, from + i, size - i));
+    sums[1] = hn::Add(sums[1], hn::IfThenElseZero(hn::FirstN(d, size - i), x));
+  }
+  const auto sum = hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+}  // namespace internal
+
+HWY_INLINE float sum_of_row(const float* from, size_t size) {
+  return internal::sum_of_terms(from, size, [](FloatVector x) HWY_ATTR { return x; });
+}
+
+// Of (x - mean)^2.
+HWY_INLINE float sum_of_squares(const float* from, size_t size, float mean) {
+  const auto middle = hn::Set(FloatTag(), mean);
+  return internal::sum_of_terms(from, size, [middle](FloatVector x) HWY_ATTR {
+    const auto distance = hn::Sub(x, middle);
+    return hn::Mul(distance, distance);
+  });
+}
+
 // e^x for x <= 0 or NaN, within about 1 ulp; 0 where that would be denormal.
 HWY_INLINE FloatVector exp_of_nonpositive(FloatVector x) {
   const FloatTag d;
