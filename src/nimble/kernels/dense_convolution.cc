@@ -42,13 +42,14 @@ class DenseConvolution final : public Kernel {
     group_out_ = weight_.sizes[0] / convolution.groups;
     const int64_t depth = group_in_ * window_.kernel[0] * window_.kernel[1];
     panels_ = Panels::cut(group_out_, depth, tiles.lanes, most_vectors);
+    single_ = output_.batch() * output_.height() * output_.width() == 1;
     plan_reads();
     plan_blocks();
   }
 
   std::string name() const override {
-    return message("convolution.dense ", tiles_.max_rows[panels_.vectors], "x", panels_.width(),
-                   copy_ ? " copy" : "");
+    return message("convolution.dense ", single_ ? 1 : tiles_.max_rows[panels_.vectors], "x",
+                   panels_.width(), copy_ ? " copy" : "");
   }
 
   Work work() const override {
@@ -149,10 +150,6 @@ class DenseConvolution final : public Kernel {
 
   int64_t copied_rows_bound(int64_t rows) const { return window_.copied_rows_bound(rows); }
 
-  float* panel_at(float* packed, int64_t group) const {
-    return packed + group * panels_.packed_size();
-  }
-
   void pack_panel(const float* weight, const float* bias, int64_t group, int64_t panel,
                   float* packed) const {
     float* group_packed = packed + group * panels_.packed_size();
@@ -216,7 +213,10 @@ class DenseConvolution final : public Kernel {
           (copy_ ? window_.copied_offset(row, begin) : image * input_.strides[0] + y * row_step_);
       tile.c = output + output_.offset(image, y);
       tile.addend = addend != nullptr ? addend + addend_.offset(image, y) : nullptr;
-      tiles_.run(tile, vectors, (next - row) * output_.width());
+      if (single_)
+        tiles_.vectors[vectors](tile);
+      else
+        tiles_.run(tile, vectors, (next - row) * output_.width());
       row = next;
     }
   }
@@ -242,6 +242,7 @@ class DenseConvolution final : public Kernel {
   int64_t copied_row_ = 0;
   int64_t line_rows_ = 1;
   int64_t block_rows_ = 1;
+  bool single_ = false;  // one pixel in all
 };
 
 }  // namespace

@@ -50,7 +50,7 @@ HWY_INLINE void store_first(D d, hn::Vec<D> v, float* to, size_t count) {
 // The larger or smaller one; a NaN in x stays.
 template <class V>
 HWY_INLINE V at_least(V x, V low) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
   return hn::Max(low, x);  // the second operand where one is NaN
 #else
   return hn::IfThenElse(hn::Lt(x, low), low, x);
@@ -58,7 +58,7 @@ HWY_INLINE V at_least(V x, V low) {
 }
 template <class V>
 HWY_INLINE V at_most(V x, V high) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
   return hn::Min(high, x);
 #else
   return hn::IfThenElse(hn::Gt(x, high), high, x);

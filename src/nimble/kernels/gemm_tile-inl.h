@@ -56,10 +56,66 @@ struct RegisterTile {
   }
 };
 
+// From sums to results in memory.
+template <size_t kRows, size_t kVectors>
+HWY_INLINE void finish_tile(const GemmTile& tile,
+                            hn::Vec<hn::ScalableTag<float>> (&sum)[kRows * kVectors]) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<hn::ScalableTag<float>>;
+  const size_t lanes = hn::Lanes(d);
+  const Epilogue& epilogue = *tile.epilogue;
+  ClampBounds first, last;
+  const bool clamps = is_clamp(epilogue.first, first) && is_clamp(epilogue.last, last);
+  if (clamps && epilogue.first.kind != ActivationKind::kNone) {
+    const V low = hn::Set(d, first.low), high = hn::Set(d, first.high);
+    NIMBLE_UNROLL(kRows * kVectors, i) {
+      sum[i] = at_most(at_least(sum[i], low), high);
+    });
+  }
+  const size_t tail = static_cast<size_t>(tile.columns) - (kVectors - 1) * lanes;
+  if (clamps && tile.addend != nullptr) {
+    const float* addend = tile.addend;
+    NIMBLE_UNROLL(kRows, m) {
+      const hn::ScalableTag<float> dd;
+      NIMBLE_UNROLL(kVectors, v) {
+        V& x = sum[m * kVectors + v];
+        const float* from = addend + v * hn::Lanes(dd);
+        if (v + 1 < kVectors)
+          x = hn::Add(x, hn::LoadU(dd, from));
+        else
+          x = hn::Add(x, load_first(dd, from, tail));
+      });
+      addend += tile.addend_row;
+    });
+  }
+  if (clamps && epilogue.last.kind != ActivationKind::kNone) {
+    const V low = hn::Set(d, last.low), high = hn::Set(d, last.high);
+    NIMBLE_UNROLL(kRows * kVectors, i) {
+      sum[i] = at_most(at_least(sum[i], low), high);
+    });
+  }
+  float* c = tile.c;
+  NIMBLE_UNROLL(kRows, m) {
+    const hn::ScalableTag<float> dd;
+    NIMBLE_UNROLL(kVectors, v) {
+      float* to = c + v * hn::Lanes(dd);
+      if (v + 1 < kVectors)
+        hn::StoreU(sum[m * kVectors + v], dd, to);
+      else
+        store_first(dd, sum[m * kVectors + v], to, tail);
+    });
+    c += tile.c_row;
+  });
+  if (!clamps) {
+    for (size_t m = 0; m < kRows; ++m)
+      finish_row(d, epilogue, tile.addend ? tile.addend + m * tile.addend_row : nullptr,
+                 tile.c + m * tile.c_row, static_cast<size_t>(tile.columns));
+  }
+}
+
 template <size_t kRows, size_t kVectors>
 void gemm_tile(const GemmTile& tile) {
   using Tile = RegisterTile<kRows, kVectors>;
-  using V = typename Tile::V;
   const typename Tile::D d;
   constexpr size_t kUnroll = 4;
   const size_t lanes = hn::Lanes(d);
@@ -110,55 +166,91 @@ void gemm_tile(const GemmTile& tile) {
       b += kVectors * lanes;
     }
   }
+  finish_tile<kRows, kVectors>(tile, t.sum);
+}
 
-  const Epilogue& epilogue = *tile.epilogue;
-  ClampBounds first, last;
-  const bool clamps = is_clamp(epilogue.first, first) && is_clamp(epilogue.last, last);
-  if (clamps && epilogue.first.kind != ActivationKind::kNone) {
-    const V low = hn::Set(d, first.low), high = hn::Set(d, first.high);
-    NIMBLE_UNROLL(kRows * kVectors, i) {
-      t.sum[i] = at_most(at_least(t.sum[i], low), high);
-    });
-  }
-  const size_t tail = static_cast<size_t>(tile.columns) - (kVectors - 1) * lanes;
-  if (clamps && tile.addend != nullptr) {
-    const float* addend = tile.addend;
-    NIMBLE_UNROLL(kRows, m) {
-      const hn::ScalableTag<float> dd;
-      NIMBLE_UNROLL(kVectors, v) {
-        V& sum = t.sum[m * kVectors + v];
-        const float* from = addend + v * hn::Lanes(dd);
-        if (v + 1 < kVectors)
-          sum = hn::Add(sum, hn::LoadU(dd, from));
-        else
-          sum = hn::Add(sum, load_first(dd, from, tail));
-      });
-      addend += tile.addend_row;
-    });
-  }
-  if (clamps && epilogue.last.kind != ActivationKind::kNone) {
-    const V low = hn::Set(d, last.low), high = hn::Set(d, last.high);
-    NIMBLE_UNROLL(kRows * kVectors, i) {
-      t.sum[i] = at_most(at_least(t.sum[i], low), high);
-    });
-  }
-  float* c = tile.c;
-  NIMBLE_UNROLL(kRows, m) {
-    const hn::ScalableTag<float> dd;
-    NIMBLE_UNROLL(kVectors, v) {
-      float* to = c + v * hn::Lanes(dd);
-      if (v + 1 < kVectors)
-        hn::StoreU(t.sum[m * kVectors + v], dd, to);
-      else
-        store_first(dd, t.sum[m * kVectors + v], to, tail);
-    });
-    c += tile.c_row;
+// One row, the sum over k cut into several chains: with few accumulators each waits for itself.
+template <size_t kVectors>
+void gemv_tile(const GemmTile& tile) {
+  using D = hn::ScalableTag<float>;
+  using V = hn::Vec<D>;
+  const D d;
+  constexpr size_t kChains = kVectors == 1 ? 8 : kVectors == 2 ? 4 : kVectors == 3 ? 3 : 2;
+  const size_t lanes = hn::Lanes(d);
+  V part[kChains * kVectors];
+  NIMBLE_UNROLL(kChains * kVectors, i) {
+    part[i] = hn::Zero(D());
   });
-  if (!clamps) {
-    for (size_t m = 0; m < kRows; ++m)
-      finish_row(d, epilogue, tile.addend ? tile.addend + m * tile.addend_row : nullptr,
-                 tile.c + m * tile.c_row, static_cast<size_t>(tile.columns));
+  const float* b = tile.b;
+  for (int64_t r = 0; r < tile.run_count; ++r) {
+    const float* a = tile.a + tile.runs[r];
+    int64_t k = tile.run_length;
+    for (; k >= static_cast<int64_t>(kChains); k -= kChains) {
+      NIMBLE_UNROLL(kChains, u) {
+        const V value = hn::Set(D(), a[u]);
+        NIMBLE_UNROLL(kVectors, v) {
+          part[u * kVectors + v] =
+              hn::MulAdd(value, hn::Load(D(), b + (u * kVectors + v) * hn::Lanes(D())),
+                         part[u * kVectors + v]);
+        });
+      });
+      a += kChains;
+      b += kChains * kVectors * lanes;
+    }
+    for (; k > 0; --k, ++a, b += kVectors * lanes) {
+      const V value = hn::Set(d, a[0]);
+      NIMBLE_UNROLL(kVectors, v) {
+        part[v] = hn::MulAdd(value, hn::Load(D(), b + v * hn::Lanes(D())), part[v]);
+      });
+    }
   }
+  V sum[kVectors];
+  NIMBLE_UNROLL(kVectors, v) {
+    sum[v] = part[v];
+    NIMBLE_UNROLL(kChains - 1, u) {
+      sum[v] = hn::Add(sum[v], part[(u + 1) * kVectors + v]);
+    });
+    if (tile.bias != nullptr)
+      sum[v] = hn::Add(sum[v], hn::Load(D(), tile.bias + v * hn::Lanes(D())));
+  });
+  finish_tile<1, kVectors>(tile, sum);
+}
+
+// to[k * to_row + c] = scale * from[c * from_column + k] for c < columns, k < depth.
+inline void transpose_columns(const float* from, int64_t from_column, int64_t columns,
+                              int64_t depth, float scale, float* to, int64_t to_row) {
+  int64_t c = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::FixedTag<float, 4> d;
+  const auto factor = hn::Set(d, scale);
+  for (; c + 4 <= columns; c += 4) {
+    const float* column = from + c * from_column;
+    int64_t k = 0;
+    for (; k + 4 <= depth; k += 4) {
+      const auto v0 = hn::Mul(hn::LoadU(d, column + k), factor);
+      const auto v1 = hn::Mul(hn::LoadU(d, column + from_column + k), factor);
+      const auto v2 = hn::Mul(hn::LoadU(d, column + 2 * from_column + k), factor);
+      const auto v3 = hn::Mul(hn::LoadU(d, column + 3 * from_column + k), factor);
+      const auto low02 = hn::InterleaveLower(d, v0, v2);
+      const auto low13 = hn::InterleaveLower(d, v1, v3);
+      const auto high02 = hn::InterleaveUpper(d, v0, v2);
+      const auto high13 = hn::InterleaveUpper(d, v1, v3);
+      float* row = to + k * to_row + c;
+      hn::StoreU(hn::InterleaveLower(d, low02, low13), d, row);
+      hn::StoreU(hn::InterleaveUpper(d, low02, low13), d, row + to_row);
+      hn::StoreU(hn::InterleaveLower(d, high02, high13), d, row + 2 * to_row);
+      hn::StoreU(hn::InterleaveUpper(d, high02, high13), d, row + 3 * to_row);
+    }
+    for (; k < depth; ++k)
+      for (int64_t i = 0; i < 4; ++i) to[k * to_row + c + i] = scale * column[i * from_column + k];
+  }
+#endif
+  for (; c < columns; ++c)
+    for (int64_t k = 0; k < depth; ++k) to[k * to_row + c] = scale * from[c * from_column + k];
+}
+
+inline void activate_floats(const Activation& activation, float* row, int64_t count) {
+  activate_row(hn::ScalableTag<float>(), activation, row, static_cast<size_t>(count));
 }
 
 }  // namespace nimble::HWY_NAMESPACE

@@ -16,6 +16,7 @@ namespace nimble::HWY_NAMESPACE {
 template <size_t kVectors, size_t... kRows>
 void list_tiles(GemmTiles& table, std::index_sequence<kRows...>) {
   ((table.tiles[kVectors][kRows + 1] = gemm_tile<kRows + 1, kVectors>), ...);
+  table.vectors[kVectors] = gemv_tile<kVectors>;
   table.max_rows[kVectors] = sizeof...(kRows);
 }
 
@@ -25,6 +26,8 @@ GemmTiles make_tiles(std::index_sequence<kVectors...>) {
   table.lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
   table.max_vectors = sizeof...(kVectors);
   (list_tiles<kVectors + 1>(table, std::make_index_sequence<max_tile_rows(kVectors + 1)>()), ...);
+  table.transpose = transpose_columns;
+  table.activate = activate_floats;
   return table;
 }
 

@@ -38,6 +38,14 @@ struct GemmTiles {
   int max_rows[kMaxTileVectors + 1] = {};                      // by vectors
   Function tiles[kMaxTileVectors + 1][kMaxTileRows + 1] = {};  // by vectors, rows
 
+  // One row alone, faster than by a tile; rounds otherwise. By vectors.
+  Function vectors[kMaxTileVectors + 1] = {};
+  // to[k * to_row + c] = scale * from[c * from_column + k] for c < columns, k < depth.
+  void (*transpose)(const float* from, int64_t from_column, int64_t columns, int64_t depth,
+                    float scale, float* to, int64_t to_row) = nullptr;
+  // In place.
+  void (*activate)(const Activation&, float* row, int64_t count) = nullptr;
+
   // Any number of rows, cut into tiles of about the same size.
   void run(GemmTile tile, int vectors, int64_t rows) const;
 };
