@@ -15,13 +15,10 @@ Task make_task(const Graph& graph, const Op& op) {
   task.module = op.module;
   for (const Operand& operand : op.operands) {
     if (!operand.reads && !operand.writes) continue;  // looked at its shape only
-    Touch touch{.memory = operand.memory, .writes = operand.writes};
-    if (graph.memories[operand.memory.index].role != Role::kGenerator) {
-      const TensorDesc& desc = graph.views[operand.view.index].desc;
-      touch.begin = desc.begin_byte();
-      touch.end = desc.end_byte();
-    }
-    task.touches.push_back(touch);
+    const bool has_bytes = graph.memories[operand.memory.index].role != Role::kGenerator;
+    task.touches.push_back({.memory = operand.memory,
+                            .bytes = has_bytes ? graph.bytes_touched(operand) : ByteSet(),
+                            .writes = operand.writes});
   }
   return task;
 }
