@@ -1,4 +1,4 @@
-#include "nimble/schedule/one_op_at_a_time.h"
+#include "nimble/schedule/one_stream.h"
 
 #include <gtest/gtest.h>
 
@@ -52,9 +52,7 @@ TEST(OneOpAtATime, PartsWithoutCostAreSharedOutToo) {
 
 TEST(OneOpAtATime, TwoWorkersWaitTwiceBetweenTwoOps) {
   const Graph graph = graph_of_parts({4, 4});
-  const StreamAssignment assignment = one_op_at_a_time(graph, 2, {});
-  const auto barriers = barriers_between_ops(graph, assignment);
-  const Schedule schedule = build_schedule(graph, assignment, {}, {}, barriers).schedule;
+  const Schedule schedule = build_one_stream(graph, 2, {}).schedule;
   EXPECT_EQ(schedule.wait_count(), 2u);
   EXPECT_EQ(schedule.streams[0][2].waits, (std::vector<Wait>{{StreamId(1), 1}}));
   EXPECT_EQ(schedule.streams[1][2].waits, (std::vector<Wait>{{StreamId(0), 1}}));
@@ -62,9 +60,7 @@ TEST(OneOpAtATime, TwoWorkersWaitTwiceBetweenTwoOps) {
 
 TEST(OneOpAtATime, AWorkerThatSatAnOpOutWaitsForAllThatCameBefore) {
   const Graph graph = graph_of_parts({4, 1, 4});
-  const StreamAssignment assignment = one_op_at_a_time(graph, 2, {});
-  const auto barriers = barriers_between_ops(graph, assignment);
-  const Schedule schedule = build_schedule(graph, assignment, {}, {}, barriers).schedule;
+  const Schedule schedule = build_one_stream(graph, 2, {}).schedule;
   EXPECT_EQ(schedule.wait_count(), 2u);  // for the first op's end, and for the single part
 }
 
@@ -102,10 +98,7 @@ TEST(OneOpAtATime, NoTwoOpsEverRunAtTheSameTime) {
   for (int round = 0; round < 30; ++round) {
     const auto network = testing::random_network(rng, testing::random_between(rng, 1, 4), 20000);
     const size_t workers = testing::random_between(rng, 1, 4);
-    const StreamAssignment assignment = one_op_at_a_time(network.graph, workers, network.costs);
-    const auto barriers = barriers_between_ops(network.graph, assignment);
-    const Schedule schedule =
-        build_schedule(network.graph, assignment, network.costs, {}, barriers).schedule;
+    const Schedule schedule = build_one_stream(network.graph, workers, network.costs).schedule;
     ASSERT_EQ(verify_schedule(schedule), std::vector<std::string>());
 
     std::vector<double> costs = network.costs;  // whatever they turn out to be
@@ -134,9 +127,7 @@ TEST(OneOpAtATime, NeedsHardlyMoreMemoryThanOneWorker) {
   std::mt19937 rng(31);
   for (int round = 0; round < 10; ++round) {
     const auto network = testing::random_network(rng, 5, 20000);
-    const StreamAssignment assignment = one_op_at_a_time(network.graph, 3, network.costs);
-    const auto barriers = barriers_between_ops(network.graph, assignment);
-    const Schedule many = build_schedule(network.graph, assignment, {}, {}, barriers).schedule;
+    const Schedule many = build_one_stream(network.graph, 3, network.costs).schedule;
     const Schedule one = build_schedule(network.graph, single_stream(network.graph), {}).schedule;
     EXPECT_LE(static_cast<double>(many.arena_bytes), 1.05 * static_cast<double>(one.arena_bytes));
   }

@@ -1,4 +1,4 @@
-#include "nimble/schedule/one_op_at_a_time.h"
+#include "nimble/schedule/one_stream.h"
 
 #include <algorithm>
 #include <numeric>
@@ -114,6 +114,14 @@ std::vector<Edge> barriers_between_ops(const Graph& graph, const StreamAssignmen
     for (uint32_t node = begins[op]; node < begins[op + 1]; ++node) last[stream_of[node]] = node;
   }
   return edges;
+}
+
+BuiltSchedule build_one_stream(const Graph& graph, size_t workers,
+                               const std::vector<double>& cost_ns,
+                               const std::vector<bool>& unplanned_memories) {
+  const StreamAssignment assignment = one_op_at_a_time(graph, workers, cost_ns);
+  return build_schedule(graph, assignment, cost_ns, unplanned_memories,
+                        barriers_between_ops(graph, assignment));
 }
 
 }  // namespace nimble

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "nimble/graph/graph.h"
+#include "nimble/schedule/build.h"
 #include "nimble/schedule/stream_assignment.h"
 
 namespace nimble {
@@ -19,5 +20,10 @@ StreamAssignment one_op_at_a_time(const Graph& graph, size_t workers,
 // What makes it one op at a time: edges that let a worker start an op when all workers have ended
 // the one before. For `build_schedule`.
 std::vector<Edge> barriers_between_ops(const Graph& graph, const StreamAssignment& assignment);
+
+// Both.
+BuiltSchedule build_one_stream(const Graph& graph, size_t workers,
+                               const std::vector<double>& cost_ns,
+                               const std::vector<bool>& unplanned_memories = {});
 
 }  // namespace nimble
