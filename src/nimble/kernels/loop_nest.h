@@ -39,6 +39,9 @@ class LoopNest {
   // Whether rows cut through the innermost loop: then a tile has one run, whose length varies.
   bool cuts_runs() const { return last_row_loop_ + 1 == loops_.size(); }
   int64_t run() const { return loops_.back().size; }  // at most, if rows cut runs
+  int64_t tile_rows() const {
+    return single_runs() ? 1 : loops_[loops_.size() - 2].size;
+  }  // at most
   int64_t run_stride(size_t operand) const { return loops_.back().strides[operand]; }
   // Whether a tile has just one run.
   bool single_runs() const { return cuts_runs() || loops_[loops_.size() - 2].size == 1; }
