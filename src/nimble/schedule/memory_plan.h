@@ -14,13 +14,12 @@ struct ArenaRequest {
 };
 
 struct MemoryPlanStats {
-  size_t lower_bound_bytes = 0;  // the most bytes live at once in the recorded serial order
+  size_t lower_bound_bytes = 0;  // the most bytes live at once in the schedule's serial order
 };
 
 // Gives each request an offset in one arena and writes it to `schedule.placements` and
 // `schedule.arena_bytes`. Two memories share bytes only if, under the schedule's partial order,
-// every task that touches one happens before every task that touches the other, and in recorded
-// order too: a schedule must also replay correctly as the plain sequence of its tasks.
+// every task that touches one happens before every task that touches the other.
 // `schedule.placements` must have an entry for every memory; tasks and streams must be complete.
 MemoryPlanStats plan_memory(Schedule& schedule, const std::vector<ArenaRequest>& requests,
                             size_t alignment = 64);
