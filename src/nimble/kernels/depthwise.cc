@@ -275,6 +275,18 @@ class Rows final : public DepthwiseRows {
   }
   int64_t lanes() const override { return kLanes; }
 
+  // A block of channels stays in L1 from one row to the next. If whole rows do so or the input
+  // comes from far away, all channels at once: memory likes long runs.
+  int64_t channel_block() const override {
+    constexpr int64_t kRowsInL1 = 32 << 10;
+    constexpr int64_t kImageInL2 = 1 << 20;
+    constexpr int64_t kBlock = 4 * kLanes;
+    const int64_t row = channels_ * width_ * static_cast<int64_t>(sizeof(float));
+    return row * kernel_height_ <= kRowsInL1 || row * height_ > kImageInL2
+               ? (channels_ + kLanes - 1) / kLanes * kLanes
+               : kBlock;
+  }
+
   // By vector of channels: the bias, then the taps.
   size_t packed_bytes() const override {
     return static_cast<size_t>((channels_ + kLanes - 1) / kLanes * packed_vectors()) * kLanes *
@@ -427,8 +439,7 @@ class DepthwiseKernel final : public Kernel {
   DepthwiseKernel(const Convolution& convolution, std::span<const TensorDesc> operands)
       : convolution_(convolution),
         rows_(convolution, operands[0], operands[1], operands.back().sizes),
-        output_(operands.back()),
-        channel_block_(channel_block(operands[0], operands[1].sizes[2])) {
+        output_(operands.back()) {
     if (convolution.epilogue.add) addend_ = operands[operands.size() - 2];
   }
 
@@ -459,9 +470,10 @@ class DepthwiseKernel final : public Kernel {
     }
     float* output =
         static_cast<float*>(arguments.operands[convolution_.epilogue.add ? last + 1 : last]);
-    for (int64_t c = part.column_begin; c < part.column_end; c += channel_block_) {
+    const int64_t block = rows_.channel_block();
+    for (int64_t c = part.column_begin; c < part.column_end; c += block) {
       row.channel_begin = c;
-      row.channel_end = std::min(c + channel_block_, part.column_end);
+      row.channel_end = std::min(c + block, part.column_end);
       for (row.row = part.row_begin; row.row < part.row_end; ++row.row) {
         row.output = output + offset(output_, row.row) + c;
         if (addend) row.addend = addend + offset(addend_, row.row) + c;
@@ -471,18 +483,6 @@ class DepthwiseKernel final : public Kernel {
   }
 
  private:
-  // The channels to take through all rows before the next ones. A block of them stays in L1 from
-  // one row to the next. If whole rows do so or the input comes from far away, all channels at
-  // once: memory likes long runs.
-  static int64_t channel_block(const TensorDesc& input, int64_t kernel_height) {
-    constexpr int64_t kRowsInL1 = 32 << 10;
-    constexpr int64_t kImageInL2 = 1 << 20;
-    constexpr int64_t kBlock = 4 * kLanes;
-    const int64_t row = input.sizes[1] * input.sizes[3] * static_cast<int64_t>(sizeof(float));
-    return row * kernel_height <= kRowsInL1 || row * input.sizes[2] > kImageInL2 ? input.sizes[1]
-                                                                                 : kBlock;
-  }
-
   static int64_t offset(const TensorDesc& desc, int64_t row) {
     return row / desc.sizes[2] * desc.strides[0] + row % desc.sizes[2] * desc.strides[2];
   }
@@ -491,7 +491,6 @@ class DepthwiseKernel final : public Kernel {
   Rows rows_;
   TensorDesc output_;
   TensorDesc addend_;
-  int64_t channel_block_;
 };
 
 KernelPtr make_kernel(const Convolution& convolution, std::span<const TensorDesc> operands) {
