@@ -18,12 +18,17 @@ class Options:
     Args:
         streams: "auto" (several only where that measures faster than one) or a number.
         threads: how many cores to use; the default is `torch.get_num_threads()`.
-        kernels: "auto" or "torch" (the framework's own kernels only).
+        kernels: "auto" (ours, chosen by measuring) or "torch" (the framework's own only: bits as in
+            eager on one stream).
+        winograd: whether 3x3 convolutions may use Winograd's algorithm, which keeps results within
+            1e-3 of eager, relative to the largest output, instead of 1e-4.
         outputs: "fresh" (each call returns new tensors) or "borrowed" (the next call overwrites
             them).
     """
 
-    def __init__(self, streams="auto", threads=None, kernels="auto", outputs="fresh"):
+    def __init__(
+        self, streams="auto", threads=None, kernels="auto", outputs="fresh", winograd=True
+    ):
         if streams != "auto" and not (isinstance(streams, int) and streams >= 1):
             raise NimbleError(f'streams must be "auto" or a positive number, not {streams!r}')
         if threads is not None and not (isinstance(threads, int) and threads >= 1):
@@ -35,6 +40,8 @@ class Options:
         self.streams = 0 if streams == "auto" else streams
         self.threads = threads or 0
         self.borrowed = outputs == "borrowed"
+        self.native = kernels == "auto"
+        self.winograd = bool(winograd)
 
 
 class Program:
@@ -59,7 +66,14 @@ class Program:
                 return outputs
 
             return _C.Engine(
-                run, tensors, options.streams, options.threads, options.borrowed, state.tensors
+                run,
+                tensors,
+                options.streams,
+                options.threads,
+                options.borrowed,
+                options.native,
+                options.winograd,
+                state.tensors,
             )
 
         roots = [function, *tree.modules_in(self.shape)]

@@ -140,7 +140,8 @@ struct Reduce {
   bool operator==(const Reduce&) const = default;
 };
 
-// Operands: input, output.
+// Operands: input, output. Rows: row_dims of the output; where the reduced dim is one of them, the
+// grain is as many rows as have whole reductions.
 struct Softmax {
   int64_t dim = -1;
   bool log = false;
@@ -148,35 +149,37 @@ struct Softmax {
 };
 
 // Over the last `dims` dims. Operands: input, [weight], [bias], output. Weight and bias have the
-// sizes of those dims.
+// sizes of those dims. Rows: as of Softmax.
 struct LayerNorm {
   int64_t dims = 1;
   double epsilon = 1e-5;
   bool weight = false;
   bool bias = false;
   bool rms = false;  // no mean is subtracted
-  Activation activation;
+  Activation activation = {};
   bool operator==(const LayerNorm&) const = default;
 };
 
-// Operands: input [N, C, ...], [weight C], [bias C], output. Rows are N.
+// Operands: input [N, C, ...], [weight C], [bias C], output. Rows are N, columns C (by groups).
 struct GroupNorm {
   int64_t groups = 1;
   double epsilon = 1e-5;
   bool weight = false;
   bool bias = false;
-  Activation activation;
+  Activation activation = {};
   bool operator==(const GroupNorm&) const = default;
 };
 
-// Operands: indices (int64 or int32), weight [V, D], output [indices..., D]. Rows are indices.
+// Operands: indices (int64 or int32), weight [V, D], output [indices..., D]. Rows are indices, in
+// the order of the output's outer dims by stride (as of row_dims).
 // An index out of range is an error (UserError), as in the framework.
 struct Embedding {
   bool operator==(const Embedding&) const = default;
 };
 
 // softmax(scale * q k^T + mask) v. Operands: q [B, H, L, E], k [B, H, S, E], v [B, H, S, D],
-// [mask: B, H, L, S with stride 0 where it broadcasts], output [B, H, L, D]. Rows are B * H.
+// [mask: B, H, L, S with stride 0 where it broadcasts], output [B, H, L, D]. Rows are B * H, columns
+// are queries (L). Causal: query i sees the keys up to i. A query that sees no key gives 0.
 struct Attention {
   double scale = 1;
   bool causal = false;

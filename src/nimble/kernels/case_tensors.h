@@ -15,7 +15,7 @@ inline DType int32() { return {3, 4, "int32"}; }
 
 // Row-major.
 inline TensorDesc dense(std::vector<int64_t> sizes, DType dtype = float32()) {
-  TensorDesc desc{.dtype = dtype, .sizes = std::move(sizes)};
+  TensorDesc desc{.dtype = dtype, .sizes = std::move(sizes), .strides = {}};
   desc.strides.resize(desc.sizes.size());
   int64_t stride = 1;
   for (size_t d = desc.sizes.size(); d-- > 0; stride *= desc.sizes[d]) desc.strides[d] = stride;

@@ -1,10 +1,341 @@
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "nimble/kernels/chain_program.h"
 #include "nimble/kernels/families.h"
+#include "nimble/kernels/loop_nest.h"
 
+// A chain is interpreted, one loop over a dense block of elements at a time:
+//
+//   tile    runs of elements, rows_ apart (see LoopNest)
+//   strip   `group_` whole runs, one behind the other; what is the same in all runs of a tile (a
+//           vector of channels beside an image) is laid out once per tile, as long as a strip, and
+//           so are the results of loops that read nothing else (a gate's sigmoid)
+//   block   a piece of a strip that stays in the first-level cache
+//
+// Operands that lie dense in a block are used where they are; others are gathered and scattered.
 namespace nimble {
+namespace {
 
-std::vector<KernelPtr> chain_candidates(const Chain&, std::span<const TensorDesc>) { return {}; }
-void chain_reference(const Chain&, std::span<const TensorDesc>, void* const*) {}
-std::vector<KernelCase> chain_test_cases() { return {}; }
-std::vector<KernelCase> chain_bench_cases() { return {}; }
+constexpr int64_t kBlock = 1024;         // elements; a register's block has 4 KiB
+constexpr int64_t kLongestStrip = 8192;  // longer runs are not laid out per tile
+constexpr int64_t kShortRun = 128;       // below it, gathering is better than a block per run
+
+size_t as_index(int64_t value) {
+  return static_cast<size_t>(value);
+}
+
+void gather(const float* __restrict__ from, int64_t row_stride, int64_t run_stride, int64_t rows,
+            int64_t run, float* __restrict__ to) {
+  for (int64_t r = 0; r < rows; ++r, from += row_stride, to += run) {
+    if (run_stride == 1) {
+      for (int64_t i = 0; i < run; ++i) to[i] = from[i];
+    } else if (run_stride == 0) {
+      std::fill_n(to, run, *from);
+    } else {
+      for (int64_t i = 0; i < run; ++i) to[i] = from[i * run_stride];
+    }
+  }
+}
+
+void scatter(const float* from, int64_t rows, int64_t run, float* to, int64_t row_stride,
+             int64_t run_stride) {
+  for (int64_t r = 0; r < rows; ++r, from += run, to += row_stride) {
+    if (run_stride == 1) {
+      std::memmove(to, from, as_index(run) * sizeof(float));
+    } else {
+      for (int64_t i = 0; i < run; ++i) to[i * run_stride] = from[i];
+    }
+  }
+}
+
+class ChainKernel final : public Kernel {
+ public:
+  ChainKernel(const Chain& chain, LoopNest nest)
+      : chain_(chain), nest_(std::move(nest)), inputs_(static_cast<size_t>(chain.inputs)) {
+    choose_group();
+    place_inputs();
+    for (const ChainProgramLoop& each : chain_program(chain)) add_loop(each);
+    place_results();
+  }
+
+  std::string name() const override { return group_ > 1 ? "chain.strips" : "chain.runs"; }
+  Work work() const override {
+    if (nest_.rows() == 0) return {0, 0, 0, 0};
+    return {nest_.rows(), 1, 1, 0};
+  }
+  size_t scratch_bytes(const Part&) const override { return as_index(floats_) * sizeof(float); }
+
+  void run(const KernelArguments& arguments) const override {
+    nest_.for_each_tile(arguments.part.row_begin, arguments.part.row_end,
+                        [&](const LoopNest::Tile& tile) { run_tile(arguments, tile); });
+  }
+
+ private:
+  // How long a register's contents are valid.
+  enum class Span { kBlock, kRun, kTile };
+  struct Register {
+    bool in_place = false;  // an input, where it lies
+    bool gathered = false;  // an input that is copied for each block
+    Span span = Span::kBlock;
+    bool advances = false;   // the buffer is as long as a strip
+    int64_t buffer = -1;     // offset in scratch
+    int direct_output = -1;  // operand that holds the register instead of a buffer
+  };
+  struct Loop {
+    ChainLoop loop;
+    ChainLoopFunction function;
+    ChainReads reads;
+    int result;
+  };
+  struct Output {
+    size_t operand;
+    int source;  // register
+  };
+  // Where a block is.
+  struct Block {
+    const LoopNest::Tile& tile;
+    void* const* operands;
+    float* scratch;
+    int64_t row;
+    int64_t column;  // in the run, and in the strip
+    int64_t rows;
+    int64_t run;
+    int64_t count() const { return rows * run; }
+  };
+
+  bool dense_runs(size_t operand) const { return nest_.run_stride(operand) == 1; }
+  bool dense_strips(size_t operand) const {
+    return dense_runs(operand) && (group_ == 1 || nest_.row_stride(operand) == nest_.run());
+  }
+  bool same_in_tile(size_t operand) const { return nest_.row_stride(operand) == 0; }
+  size_t operand_count() const { return inputs_ + chain_.outputs.size(); }
+
+  void choose_group() {
+    const int64_t run = nest_.run();
+    if (nest_.single_runs() || run >= kBlock) return;
+    bool gathers = false;
+    for (size_t i = 0; i < operand_count(); ++i)
+      gathers |= !same_in_tile(i) && dense_runs(i) && nest_.row_stride(i) != run;
+    if (!gathers || run < kShortRun) group_ = std::max<int64_t>(1, kBlock / run);
+  }
+
+  int64_t strip() const { return group_ * nest_.run(); }
+  // Whether what is the same in a tile's runs is laid out per tile.
+  bool lays_out() const { return !nest_.single_runs() && strip() <= kLongestStrip; }
+
+  int64_t allocate(int64_t count) {
+    const int64_t at = floats_;
+    floats_ += (count + 15) / 16 * 16;
+    return at;
+  }
+
+  void place_inputs() {
+    registers_.resize(inputs_ + chain_.steps.size());
+    for (size_t i = 0; i < inputs_; ++i) {
+      Register& input = registers_[i];
+      const bool uniform = nest_.run_stride(i) == 0;
+      if (same_in_tile(i) && lays_out() && (uniform || group_ > 1)) {
+        input.span = Span::kTile;
+        input.advances = true;
+        input.buffer = allocate(strip());
+      } else if (uniform && group_ == 1) {
+        input.span = Span::kRun;
+        input.buffer = allocate(kBlock);
+      } else if (dense_strips(i)) {
+        input.in_place = true;
+        // The same for all runs: what is made of it can be kept, too.
+        if (same_in_tile(i) && lays_out()) input.span = Span::kTile;
+      } else {
+        input.gathered = true;
+        input.buffer = allocate(kBlock);
+      }
+    }
+  }
+
+  void add_loop(const ChainProgramLoop& each) {
+    Loop loop{each.loop, chain_loop_function(each.loop), reads_of(each.loop), each.result};
+    bool tile = true;
+    bool run = true;
+    for (int value : loop.reads.registers) {
+      if (value < 0) continue;
+      tile &= registers_[as_index(value)].span == Span::kTile;
+      run &= registers_[as_index(value)].span == Span::kRun;
+    }
+    Register& result = registers_[as_index(loop.result)];
+    result.span = tile ? Span::kTile : run ? Span::kRun : Span::kBlock;
+    result.advances = tile;
+    (tile ? tile_loops_ : run ? run_loops_ : block_loops_).push_back(loop);
+  }
+
+  // Whether a block of an output may be written by loop `at` already: nothing may read an input
+  // behind it that could be in the same memory.
+  bool may_write_early(size_t operand, size_t at) const {
+    for (size_t input = 0; input < inputs_; ++input) {
+      if (!registers_[input].in_place || !nest_.same_strides(input, operand)) continue;
+      for (size_t later = at + 1; later < block_loops_.size(); ++later)
+        if (block_loops_[later].reads.reads(static_cast<int>(input))) return false;
+      if (std::count(chain_.outputs.begin(), chain_.outputs.end(), static_cast<int>(input)) != 0)
+        return false;
+    }
+    return true;
+  }
+
+  void place_results() {
+    // Inputs that are outputs among others are set aside, before they may be overwritten.
+    std::vector<int> sources = chain_.outputs;
+    if (sources.size() > 1) {
+      for (int& source : sources) {
+        if (as_index(source) >= inputs_ || !registers_[as_index(source)].in_place) continue;
+        ChainLoop move;
+        move.form = ChainLoop::Form::kMove;
+        move.step.x = source;
+        const int aside = static_cast<int>(registers_.size());
+        registers_.emplace_back();
+        block_loops_.insert(block_loops_.begin(),
+                            {move, chain_loop_function(move), reads_of(move), aside});
+        source = aside;
+      }
+    }
+    for (size_t i = 0; i < block_loops_.size(); ++i) {
+      for (size_t o = 0; o < sources.size(); ++o) {
+        if (sources[o] != block_loops_[i].result) continue;
+        if (!dense_strips(inputs_ + o) || !may_write_early(inputs_ + o, i)) continue;
+        registers_[as_index(sources[o])].direct_output = static_cast<int>(inputs_ + o);
+        break;
+      }
+    }
+    for (size_t o = 0; o < sources.size(); ++o)
+      if (registers_[as_index(sources[o])].direct_output != static_cast<int>(inputs_ + o))
+        copies_.push_back({inputs_ + o, sources[o]});
+
+    for (const Loop& loop : tile_loops_)
+      registers_[as_index(loop.result)].buffer = allocate(strip());
+    for (const Loop& loop : run_loops_) registers_[as_index(loop.result)].buffer = allocate(kBlock);
+    place_block_results(sources);
+    const bool in_blocks = std::any_of(registers_.begin(), registers_.end(), [](const Register& r) {
+      return r.buffer >= 0 && !r.advances;
+    });
+    block_ = in_blocks ? kBlock : std::numeric_limits<int64_t>::max();
+  }
+
+  // Buffers are used again once their register has been read for the last time.
+  void place_block_results(const std::vector<int>& sources) {
+    std::vector<int64_t> free;
+    for (size_t i = 0; i < block_loops_.size(); ++i) {
+      Register& result = registers_[as_index(block_loops_[i].result)];
+      if (result.direct_output < 0) {
+        if (free.empty()) free.push_back(allocate(kBlock));
+        result.buffer = free.back();
+        free.pop_back();
+      }
+      for (size_t earlier = 0; earlier <= i; ++earlier) {
+        const int value = block_loops_[earlier].result;
+        if (registers_[as_index(value)].direct_output >= 0) continue;
+        if (std::count(sources.begin(), sources.end(), value) != 0) continue;
+        if (last_read(value) == i) free.push_back(registers_[as_index(value)].buffer);
+      }
+    }
+  }
+  size_t last_read(int value) const {
+    size_t last = block_loops_.size();
+    for (size_t i = 0; i < block_loops_.size(); ++i)
+      if (block_loops_[i].reads.reads(value)) last = i;
+    return last;
+  }
+
+  float* element(const Block& block, size_t operand) const {
+    return static_cast<float*>(block.operands[operand]) + block.tile.offsets[operand] +
+           block.row * nest_.row_stride(operand) + block.column * nest_.run_stride(operand);
+  }
+
+  float* address(const Block& block, int value) const {
+    const Register& reg = registers_[as_index(value)];
+    if (reg.in_place) return element(block, as_index(value));
+    if (reg.direct_output >= 0) return element(block, as_index(reg.direct_output));
+    return block.scratch + reg.buffer + (reg.advances ? block.column : 0);
+  }
+
+  void execute(const std::vector<Loop>& loops, const Block& block) const {
+    for (const Loop& each : loops) {
+      const int* from = each.reads.registers;
+      ChainLoopArguments arguments{};
+      arguments.x = address(block, from[0]);
+      if (from[1] >= 0) arguments.y = address(block, from[1]);
+      if (from[2] >= 0) arguments.z = address(block, from[2]);
+      arguments.out = address(block, each.result);
+      arguments.count = as_index(block.count());
+      each.function(each.loop, arguments);
+    }
+  }
+
+  void lay_out(const Block& block, Span span) const {
+    for (size_t i = 0; i < inputs_; ++i) {
+      const Register& input = registers_[i];
+      if (input.span != span || input.in_place) continue;
+      gather(element(block, i), nest_.row_stride(i), nest_.run_stride(i), block.rows, block.run,
+             block.scratch + input.buffer);
+    }
+  }
+
+  void run_tile(const KernelArguments& arguments, const LoopNest::Tile& tile) const {
+    float* scratch = reinterpret_cast<float*>(arguments.scratch);
+    Block block{tile, arguments.operands, scratch, 0, 0, group_, tile.run};
+    lay_out(block, Span::kTile);
+    execute(tile_loops_, block);
+    for (int64_t row = 0; row < tile.rows; row += group_) {
+      block.row = row;
+      block.rows = std::min(group_, tile.rows - row);
+      block.column = 0;
+      block.run = std::min(block_, tile.run);
+      lay_out(block, Span::kRun);
+      execute(run_loops_, block);
+      for (; block.column < tile.run; block.column += block.run) {
+        block.run = std::min(block_, tile.run - block.column);
+        run_block(block);
+      }
+    }
+  }
+
+  void run_block(const Block& block) const {
+    for (size_t i = 0; i < inputs_; ++i)
+      if (registers_[i].gathered)
+        gather(element(block, i), nest_.row_stride(i), nest_.run_stride(i), block.rows, block.run,
+               block.scratch + registers_[i].buffer);
+    execute(block_loops_, block);
+    for (const Output& output : copies_)
+      scatter(address(block, output.source), block.rows, block.run, element(block, output.operand),
+              nest_.row_stride(output.operand), nest_.run_stride(output.operand));
+  }
+
+  Chain chain_;
+  LoopNest nest_;
+  size_t inputs_;
+  int64_t group_ = 1;
+  int64_t block_ = kBlock;
+  int64_t floats_ = 0;  // of scratch
+  std::vector<Register> registers_;
+  std::vector<Loop> tile_loops_;
+  std::vector<Loop> run_loops_;
+  std::vector<Loop> block_loops_;
+  std::vector<Output> copies_;
+};
+
+bool same_sizes(std::span<const TensorDesc> operands) {
+  return std::all_of(operands.begin(), operands.end(), [&](const TensorDesc& desc) {
+    return desc.sizes == operands[0].sizes && desc.dtype.name == "float32";
+  });
+}
+
+}  // namespace
+
+std::vector<KernelPtr> chain_candidates(const Chain& chain, std::span<const TensorDesc> operands) {
+  if (chain.outputs.empty() || !same_sizes(operands)) return {};
+  auto nest = LoopNest::make(operands, static_cast<size_t>(chain.inputs));
+  if (!nest) return {};
+  return {std::make_shared<ChainKernel>(chain, *std::move(nest))};
+}
 
 }  // namespace nimble

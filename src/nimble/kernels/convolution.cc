@@ -1,10 +1,16 @@
+#include "nimble/kernels/dense_convolution.h"
+#include "nimble/kernels/depthwise.h"
 #include "nimble/kernels/families.h"
 
 namespace nimble {
 
-std::vector<KernelPtr> convolution_candidates(const Convolution&, std::span<const TensorDesc>) { return {}; }
-void convolution_reference(const Convolution&, std::span<const TensorDesc>, void* const*) {}
-std::vector<KernelCase> convolution_test_cases() { return {}; }
-std::vector<KernelCase> convolution_bench_cases() { return {}; }
+std::vector<KernelPtr> convolution_candidates(const Convolution& convolution,
+                                              std::span<const TensorDesc> operands) {
+  if (convolution.groups > 1 && convolution.groups == operands[0].sizes[1]) {
+    auto list = depthwise_candidates(convolution, operands);
+    if (!list.empty()) return list;
+  }
+  return dense_convolution_candidates(convolution, operands);
+}
 
 }  // namespace nimble

@@ -26,6 +26,32 @@ std::vector<std::pair<int64_t, int64_t>> merged_dims(const TensorDesc& desc) {
   return merged;
 }
 
+// A dim of a tensor in two layouts.
+struct PairedDim {
+  int64_t size = 0;
+  int64_t from = 0;  // strides
+  int64_t to = 0;
+};
+
+// Dims of size 1 dropped, the others by falling stride of `from`; those that continue each other in
+// both layouts are one.
+std::vector<PairedDim> paired_dims(const TensorDesc& from, const TensorDesc& to) {
+  std::vector<PairedDim> dims;
+  for (size_t d = 0; d < from.sizes.size(); ++d)
+    if (from.sizes[d] != 1) dims.push_back({from.sizes[d], from.strides[d], to.strides[d]});
+  std::stable_sort(dims.begin(), dims.end(),
+                   [](const PairedDim& a, const PairedDim& b) { return a.from > b.from; });
+  std::vector<PairedDim> merged;
+  for (const PairedDim& dim : dims) {
+    if (!merged.empty() && merged.back().from == dim.size * dim.from &&
+        merged.back().to == dim.size * dim.to)
+      merged.back() = {merged.back().size * dim.size, dim.from, dim.to};
+    else
+      merged.push_back(dim);
+  }
+  return merged;
+}
+
 }  // namespace
 
 Uses::Uses(const Graph& graph)
@@ -148,55 +174,51 @@ std::optional<TensorDesc> reshaped(const TensorDesc& desc, const std::vector<int
 }
 
 bool same_elements(const TensorDesc& a, const TensorDesc& b) {
-  return a.dtype == b.dtype && a.offset == b.offset && a.numel() == b.numel() &&
-         a.conjugate == b.conjugate && a.negative == b.negative && merged_dims(a) == merged_dims(b);
+  if (!(a.dtype == b.dtype) || a.numel() != b.numel()) return false;
+  if (a.numel() == 0) return true;
+  return a.offset == b.offset && a.conjugate == b.conjugate && a.negative == b.negative &&
+         merged_dims(a) == merged_dims(b);
 }
 
 std::optional<TensorDesc> moved_view(const TensorDesc& view, const TensorDesc& from,
                                      const TensorDesc& to) {
-  if (view == from) {
-    TensorDesc moved = to;
-    moved.wrapped_number = view.wrapped_number;
-    return moved;
-  }
-  if (!(view.dtype == from.dtype) || view.numel() == 0) return std::nullopt;
-  // The coordinates of the first element.
-  std::vector<size_t> dims;
-  for (size_t d = 0; d < from.sizes.size(); ++d)
-    if (from.sizes[d] != 1) dims.push_back(d);
-  std::stable_sort(dims.begin(), dims.end(),
-                   [&](size_t a, size_t b) { return from.strides[a] > from.strides[b]; });
-  std::vector<int64_t> room(from.sizes.size(), 0);  // indices behind the first element's
   TensorDesc moved = view;
   moved.offset = to.offset;
+  if (view.sizes == from.sizes && view.strides == from.strides && view.offset == from.offset &&
+      view.dtype == from.dtype) {
+    moved.strides = to.strides;
+    return moved;
+  }
+  if (!(view.dtype == from.dtype)) return std::nullopt;
+  if (view.numel() == 0) return moved;
+  const std::vector<PairedDim> dims = paired_dims(from, to);
+  // The coordinates of the first element.
+  std::vector<int64_t> room(dims.size());  // indices behind it
   int64_t rest = view.offset - from.offset;
-  for (size_t d : dims) {
-    if (from.strides[d] == 0 || rest < 0) return std::nullopt;
-    const int64_t index = rest / from.strides[d];
-    if (index >= from.sizes[d]) return std::nullopt;
-    rest -= index * from.strides[d];
-    room[d] = from.sizes[d] - 1 - index;
-    moved.offset += index * to.strides[d];
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (dims[d].from == 0 || rest < 0) return std::nullopt;
+    const int64_t index = rest / dims[d].from;
+    if (index >= dims[d].size) return std::nullopt;
+    rest -= index * dims[d].from;
+    room[d] = dims[d].size - 1 - index;
+    moved.offset += index * dims[d].to;
   }
   if (rest != 0) return std::nullopt;
   for (size_t v = 0; v < view.sizes.size(); ++v) {
-    if (view.sizes[v] == 1 || view.strides[v] == 0) continue;  // any stride will do
-    // It must walk along one dim, as far as that reaches; the widest such dim is meant.
-    bool found = false;
-    for (size_t d : dims) {
-      if (view.strides[v] % from.strides[d] != 0) continue;
-      const int64_t step = view.strides[v] / from.strides[d];
-      if ((view.sizes[v] - 1) * step > room[d]) break;
-      room[d] -= (view.sizes[v] - 1) * step;
-      moved.strides[v] = step * to.strides[d];
-      found = true;
-      break;
+    if (view.sizes[v] == 1) {  // any stride will do; the usual one if there is such
+      if (view.sizes.size() == to.sizes.size()) moved.strides[v] = to.strides[v];
+      continue;
     }
-    if (!found) return std::nullopt;
+    if (view.strides[v] == 0) continue;
+    // It must walk along one dim, as far as that reaches; the widest such dim is meant.
+    size_t d = 0;
+    while (d < dims.size() && view.strides[v] % dims[d].from != 0) ++d;
+    if (d == dims.size()) return std::nullopt;
+    const int64_t steps = (view.sizes[v] - 1) * (view.strides[v] / dims[d].from);
+    if (steps > room[d]) return std::nullopt;
+    room[d] -= steps;
+    moved.strides[v] = view.strides[v] / dims[d].from * dims[d].to;
   }
-  for (size_t v = 0; v < view.sizes.size(); ++v)
-    if (view.sizes[v] == 1 && view.sizes.size() == to.sizes.size() && view.strides[v] != 0)
-      moved.strides[v] = to.strides[v];
   return moved;
 }
 

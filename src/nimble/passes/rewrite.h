@@ -59,7 +59,8 @@ std::optional<TensorDesc> reshaped(const TensorDesc& desc, const std::vector<int
 // Whether two views of a memory have the same elements in the same row-major order.
 bool same_elements(const TensorDesc& a, const TensorDesc& b);
 // A view of a tensor that lies as `from` says, when it is laid out as `to` says instead (same
-// sizes): the same logical elements. None if the view mixes dimensions (a flattened image).
+// sizes): the same logical elements. None if the view mixes dimensions (a flattened image), unless
+// they continue each other in both layouts (all pixels of an image as one dim).
 std::optional<TensorDesc> moved_view(const TensorDesc& view, const TensorDesc& from,
                                      const TensorDesc& to);
 

@@ -2,6 +2,8 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+
 #include "nimble/base/error.h"
 #include "nimble/python/errors.h"
 #include "nimble/python/module_watch.h"
@@ -101,8 +103,9 @@ TensorFunction from_python(const py::function& function) {
 
 std::shared_ptr<Engine> make_engine(const py::function& function,
                                     const std::vector<at::Tensor>& inputs, int streams, int threads,
-                                    bool borrowed_outputs, const NamedTensors& names) {
-  const Options options{streams, threads, borrowed_outputs};
+                                    bool borrowed_outputs, bool native_kernels, bool winograd,
+                                    const NamedTensors& names) {
+  const Options options{streams, threads, borrowed_outputs, native_kernels, winograd};
   const TensorFunction program = from_python(function);
   WithoutGil no_gil;
   return std::make_shared<Engine>(program, inputs, options, names);
@@ -113,7 +116,13 @@ py::dict report_of(const Engine& engine) {
   const Schedule& schedule = engine.schedule();
   py::dict facts;
   facts["tasks"] = schedule.tasks.size();
-  facts["streams"] = schedule.streams.size();
+  facts["streams"] = report.many_streams ? schedule.streams.size() : 1;
+  facts["workers"] = schedule.streams.size();
+  facts["framework_tasks"] = std::count_if(engine.plan().graph.ops.begin(),
+                                           engine.plan().graph.ops.end(),
+                                           [](const Op& op) { return op.call.valid(); });
+  facts["weight_bytes"] = engine.weight_bytes();
+  facts["why_framework_kernels"] = report.why_framework_kernels;
   facts["waits"] = schedule.wait_count();
   facts["arena_bytes"] = schedule.arena_bytes;
   facts["arena_lower_bound_bytes"] = engine.planned().built.memory.lower_bound_bytes;
@@ -122,6 +131,7 @@ py::dict report_of(const Engine& engine) {
   facts["intra_op_threads"] = engine.planned().intra_op_threads;
   facts["record_ms"] = report.record_ms;
   facts["plan_ms"] = report.plan_ms;
+  facts["select_ms"] = report.select_ms;
   facts["measure_ms"] = report.measure_ms;
   facts["one_stream_us"] = report.one_stream_us;
   facts["many_streams_us"] = report.many_streams_us;

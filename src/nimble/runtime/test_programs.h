@@ -90,12 +90,10 @@ class MixingProgram {
       ops_[i].result = i;
       for (const Operand& operand : graph.ops[i].operands) {
         const Placement& placement = schedule.placements[operand.memory.index];
-        const TensorDesc& desc = graph.views[operand.view.index].desc;
+        const ByteSet bytes = placement.order_only ? ByteSet{0, 8} : graph.bytes_touched(operand);
         uint8_t* memory = placement.in_arena ? arena_.data() + placement.offset
                                              : memories_[operand.memory.index].data();
-        const int64_t begin = placement.order_only ? 0 : desc.begin_byte();
-        const int64_t end = placement.order_only ? 8 : desc.end_byte();
-        ops_[i].uses.push_back({memory + begin, memory + end, operand.reads, operand.writes});
+        ops_[i].uses.push_back({memory, bytes, operand.reads, operand.writes});
       }
     }
   }
@@ -115,8 +113,8 @@ class MixingProgram {
 
  private:
   struct Use {
-    uint8_t* begin;
-    uint8_t* end;
+    uint8_t* memory;
+    ByteSet bytes;
     bool reads;
     bool writes;
   };
@@ -125,20 +123,28 @@ class MixingProgram {
     uint64_t result = 0;  // goes into the next replay
   };
 
+  // Those between the stretches of a set belong to other ops, which may run at the same time.
+  template <class Visit>
+  static void for_each_byte(const Use& use, Visit visit) {
+    const ByteSet& set = use.bytes;
+    for (int64_t byte = set.begin; byte < set.end; ++byte)
+      if (set.period == 0 || (byte - set.begin) % set.period < set.width) visit(use.memory[byte]);
+  }
+
   static void mix(void* context) {
     MixOp& op = *static_cast<MixOp*>(context);
     uint64_t hash = op.result;
     for (const Use& use : op.uses) {
       if (!use.reads) continue;
-      for (const uint8_t* byte = use.begin; byte < use.end; ++byte) hash = hash * 1099511 + *byte;
+      for_each_byte(use, [&](uint8_t byte) { hash = hash * 1099511 + byte; });
     }
     op.result = hash;
     for (const Use& use : op.uses) {
       if (!use.writes) continue;
-      for (uint8_t* byte = use.begin; byte < use.end; ++byte) {
+      for_each_byte(use, [&](uint8_t& byte) {
         hash = hash * 6364136223846793005 + 1442695040888963407;
-        *byte = static_cast<uint8_t>(hash >> 56);
-      }
+        byte = static_cast<uint8_t>(hash >> 56);
+      });
     }
   }
 

@@ -15,13 +15,10 @@ Task make_task(const Graph& graph, const Op& op) {
   task.module = op.module;
   for (const Operand& operand : op.operands) {
     if (!operand.reads && !operand.writes) continue;  // looked at its shape only
-    Touch touch{.memory = operand.memory, .writes = operand.writes};
-    if (graph.memories[operand.memory.index].role != Role::kGenerator) {
-      const TensorDesc& desc = graph.views[operand.view.index].desc;
-      touch.begin = desc.begin_byte();
-      touch.end = desc.end_byte();
-    }
-    task.touches.push_back(touch);
+    const bool has_bytes = graph.memories[operand.memory.index].role != Role::kGenerator;
+    task.touches.push_back({.memory = operand.memory,
+                            .bytes = has_bytes ? graph.bytes_touched(operand) : ByteSet(),
+                            .writes = operand.writes});
   }
   return task;
 }
@@ -105,16 +102,18 @@ class WaitBuilder {
 
 }  // namespace
 
-Dag dependency_dag(const Graph& graph) {
+Dag dependency_dag(const Graph& graph, const std::vector<Edge>& extra_edges) {
   std::vector<std::pair<uint32_t, uint32_t>> edges;
-  edges.reserve(graph.edges.size());
-  for (const Edge& edge : graph.edges) edges.emplace_back(edge.before.index, edge.after.index);
+  edges.reserve(graph.edges.size() + extra_edges.size());
+  for (const auto* list : {&graph.edges, &extra_edges})
+    for (const Edge& edge : *list) edges.emplace_back(edge.before.index, edge.after.index);
   return make_dag(graph.ops.size(), edges);
 }
 
 BuiltSchedule build_schedule(const Graph& graph, const StreamAssignment& assignment,
                              const std::vector<double>& cost_ns,
-                             const std::vector<bool>& unplanned_memories) {
+                             const std::vector<bool>& unplanned_memories,
+                             const std::vector<Edge>& extra_edges) {
   NIMBLE_ASSERT(cost_ns.empty() || cost_ns.size() == graph.ops.size());
   NIMBLE_ASSERT(unplanned_memories.empty() || unplanned_memories.size() == graph.memories.size());
   BuiltSchedule built;
@@ -122,7 +121,7 @@ BuiltSchedule build_schedule(const Graph& graph, const StreamAssignment& assignm
   for (const Op& op : graph.ops) schedule.tasks.push_back(make_task(graph, op));
   for (size_t i = 0; i < cost_ns.size(); ++i) schedule.tasks[i].cost_ns = cost_ns[i];
 
-  const Dag dag = dependency_dag(graph);
+  const Dag dag = dependency_dag(graph, extra_edges);
   const std::vector<uint32_t> order = execution_order(dag, assignment);
   schedule.streams = WaitBuilder(dag, assignment).run(order);
 

@@ -65,7 +65,7 @@ std::vector<Block> make_blocks(const Schedule& schedule, const std::vector<Arena
   for (uint32_t task = 0; task < schedule.tasks.size(); ++task) {
     for (const Touch& touch : schedule.tasks[task].touches) {
       const uint32_t block = block_of[touch.memory.index];
-      if (block == kNotRequested || touch.begin == touch.end) continue;
+      if (block == kNotRequested || touch.bytes.empty()) continue;
       auto& tasks = blocks[block].tasks;
       if (tasks.empty() || tasks.back() != task) tasks.push_back(task);
     }

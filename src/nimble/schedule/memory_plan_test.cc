@@ -19,7 +19,7 @@ Schedule serial_schedule(const std::vector<std::vector<uint32_t>>& memories_by_t
   for (uint32_t task = 0; task < memories_by_task.size(); ++task) {
     Task& added = schedule.tasks.emplace_back();
     for (uint32_t memory : memories_by_task[task])
-      added.touches.push_back({MemoryId(memory), 0, 64, true});
+      added.touches.push_back({MemoryId(memory), {0, 64}, true});
     schedule.streams[0].push_back({TaskId(task), {}});
   }
   return schedule;
@@ -76,7 +76,7 @@ TEST(PlanMemory, OffsetsAreAligned) {
 
 TEST(PlanMemory, MemoriesWithoutBytesOrUsesTakeNoRoomFromOthers) {
   Schedule schedule = serial_schedule({{0}, {1}}, 3);
-  schedule.tasks[1].touches[0].end = 0;
+  schedule.tasks[1].touches[0].bytes.end = 0;
   plan_memory(schedule, requests_of({64, 0, 64}));
   EXPECT_TRUE(schedule.placements[1].in_arena);
   EXPECT_EQ(schedule.arena_bytes, 64u);

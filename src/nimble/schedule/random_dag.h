@@ -11,6 +11,7 @@
 #include "nimble/graph/graph.h"
 #include "nimble/schedule/dag.h"
 #include "nimble/schedule/stream_assignment.h"
+#include "nimble/schedule/verify.h"
 
 // Random inputs for tests: DAGs of many shapes, and programs with every kind of hazard. Long for a
 // header, since the tests of several folders use it and no library should contain it.
@@ -157,10 +158,7 @@ inline bool have_hazard(const Graph& graph, const Op& first, const Op& second) {
       if (a.memory != b.memory) continue;
       if (graph.memories[a.memory.index].role == Role::kGenerator) return true;
       if (!a.writes && !b.writes) continue;
-      const TensorDesc& x = graph.views[a.view.index].desc;
-      const TensorDesc& y = graph.views[b.view.index].desc;
-      if (std::max(x.begin_byte(), y.begin_byte()) < std::min(x.end_byte(), y.end_byte()))
-        return true;
+      if (have_common_byte(graph.bytes_touched(a), graph.bytes_touched(b))) return true;
     }
   }
   return false;
@@ -237,6 +235,27 @@ class RandomProgram {
       update(op, target, whole_view(live_[target]), true);
     } else {
       update(op, target, random_view(live_[target]), random_chance(rng_, 0.5));
+    }
+    if (random_chance(rng_, 0.3)) touch_parts_only(op);
+  }
+
+  // Makes it one part of an op: of what its views cover, it touches only a random window.
+  void touch_parts_only(OpId op) {
+    for (Operand& operand : graph_.ops[op.index].operands) {
+      // A write that starts a value has to write it all.
+      if (operand.memory == generator_ || (operand.writes && operand.after != operand.before))
+        continue;
+      const ByteSet whole = graph_.bytes_touched(operand);
+      const int64_t step = whole.period > 0 ? whole.period : kElementBytes;
+      const int64_t last = whole.period > 0 ? whole.width : kElementBytes;
+      if (whole.empty()) continue;
+      const auto steps = static_cast<size_t>((whole.end - whole.begin - last) / step + 1);
+      const auto first = static_cast<int64_t>(rng_() % steps);
+      const auto count = static_cast<int64_t>(random_between(rng_, 1, steps - first));
+      ByteSet part = whole;
+      part.begin += first * step;
+      part.end = part.begin + (count - 1) * step + last;
+      operand.part_bytes = part;
     }
   }
 
@@ -316,9 +335,27 @@ class RandomProgram {
     return add_view(buffer.buffer, std::move(desc));
   }
 
+  // Some channels of an image: [pixels, channels], sliced in both.
+  ViewId random_channels(const Live& buffer) {
+    const auto channels = static_cast<int64_t>(random_between(rng_, 2, 8));
+    const int64_t pixels = buffer.elements / channels;
+    const auto first_pixel = static_cast<int64_t>(rng_() % pixels);
+    const auto first_channel = static_cast<int64_t>(rng_() % channels);
+    const auto size_up_to = [&](int64_t most) {
+      return static_cast<int64_t>(random_between(rng_, 1, most));
+    };
+    TensorDesc desc{
+        .dtype = float32(),
+        .sizes = {size_up_to(pixels - first_pixel), size_up_to(channels - first_channel)},
+        .strides = {channels, 1},
+        .offset = first_pixel * channels + first_channel};
+    return add_view(buffer.buffer, std::move(desc));
+  }
+
   // A slice, sometimes with a step, sometimes empty.
   ViewId random_view(const Live& buffer) {
     const int64_t elements = buffer.elements;
+    if (elements >= 16 && random_chance(rng_, 0.5)) return random_channels(buffer);
     const auto begin = static_cast<int64_t>(rng_() % elements);
     const auto stride = static_cast<int64_t>(random_between(rng_, 1, 3));
     const int64_t most = (elements - begin + stride - 1) / stride;
@@ -356,8 +393,8 @@ class RandomProgram {
 };
 
 // A program of 1 to `max_ops` ops on inputs, externals, a constant, intermediates and a random
-// generator: reads, overwrites, in-place updates and partial writes through slices. Whatever is
-// read was written before. Edges: every pair with a hazard.
+// generator: reads, overwrites, in-place updates and partial writes through slices, by whole ops
+// and by parts. Whatever is read was written before. Edges: every pair with a hazard.
 inline Graph random_graph(std::mt19937& rng, size_t max_ops) {
   return RandomProgram(rng).write(random_between(rng, 1, max_ops));
 }

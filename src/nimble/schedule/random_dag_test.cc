@@ -5,11 +5,19 @@
 namespace nimble {
 namespace {
 
+// Whether two uses have no byte in common although neither ends before the other begins.
+bool lie_between(const Graph& graph, const Operand& first, const Operand& second) {
+  const ByteSet a = graph.bytes_touched(first);
+  const ByteSet b = graph.bytes_touched(second);
+  return !a.may_overlap(b) && std::max(a.begin, b.begin) < std::min(a.end, b.end);
+}
+
 // Tests on random programs prove little if the programs are malformed or all alike.
 TEST(RandomGraph, IsConsistentAndHasEveryKindOfUse) {
   std::mt19937 rng(20);
   size_t overwrites = 0, updates = 0, partial_writes = 0, draws = 0, external_writes = 0;
-  size_t empty_views = 0, renewed_buffers = 0, outputs = 0;
+  size_t empty_views = 0, renewed_buffers = 0, outputs = 0, parts = 0;
+  size_t apart_in_common_bounds = 0;
   for (int round = 0; round < 200; ++round) {
     const Graph graph = testing::random_graph(rng, 60);
     std::vector<bool> written(graph.memories.size());
@@ -41,6 +49,14 @@ TEST(RandomGraph, IsConsistentAndHasEveryKindOfUse) {
           ASSERT_EQ(view.desc.end_byte(), static_cast<int64_t>(memory.bytes));
         }
         if (use.writes) written[use.memory.index] = true;
+        if (use.part_bytes) {
+          ASSERT_TRUE(bytes_of(view.desc).covers(*use.part_bytes));
+          ASSERT_FALSE(use.part_bytes->empty());
+          ++parts;
+        }
+        for (uint32_t earlier = 0; earlier < i; ++earlier)
+          for (const Operand& other : graph.ops[earlier].operands)
+            apart_in_common_bounds += use.memory == other.memory && lie_between(graph, use, other);
         overwrites += is_new;
         updates += use.reads && use.writes;
         partial_writes += use.writes && use.after == use.before;
@@ -54,7 +70,7 @@ TEST(RandomGraph, IsConsistentAndHasEveryKindOfUse) {
     outputs += graph.outputs.size();
   }
   for (size_t count : {overwrites, updates, partial_writes, draws, external_writes, empty_views,
-                       renewed_buffers, outputs})
+                       renewed_buffers, outputs, parts, apart_in_common_bounds})
     EXPECT_GT(count, 20u);
 }
 

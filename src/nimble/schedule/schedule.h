@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "nimble/base/byte_set.h"
 #include "nimble/base/ids.h"
 
 namespace nimble {
 
-// The bytes [begin, end) of a memory that a task reads or writes.
+// The bytes of a memory that a task reads or writes.
 struct Touch {
   MemoryId memory;
-  int64_t begin = 0;
-  int64_t end = 0;
+  ByteSet bytes;
   bool writes = false;
 };
 

@@ -1,11 +1,20 @@
 #include "nimble/schedule/verify.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "nimble/base/error.h"
 
 namespace nimble {
 namespace {
+
+// The first byte of a set that is not before `at`, which is not before its begin; may lie behind
+// its end.
+int64_t next_byte(const ByteSet& set, int64_t at) {
+  if (set.period == 0) return at;
+  const int64_t since_start = (at - set.begin) % set.period;
+  return since_start < set.width ? at : at - since_start + set.period;
+}
 
 class Verifier {
  public:
@@ -31,8 +40,7 @@ class Verifier {
   // A touch, seen from its memory.
   struct Use {
     uint32_t task;
-    int64_t begin;
-    int64_t end;
+    ByteSet bytes;
     bool writes;
   };
 
@@ -78,11 +86,15 @@ class Verifier {
       return;
     }
     const Placement& place = schedule_.placements[touch.memory.index];
-    const bool outside =
-        touch.begin < 0 || touch.end < touch.begin ||
-        (place.in_arena && touch.begin<touch.end&& static_cast<size_t>(touch.end)> place.bytes);
-    if (outside)
-      report(name(task), " touches bytes [", touch.begin, ", ", touch.end, ") of memory ",
+    const ByteSet& bytes = touch.bytes;
+    if (bytes.period < 0 || (bytes.period > 0 && (bytes.width < 1 || bytes.width > bytes.period)))
+      report(name(task), " touches ", bytes.width, " of every ", bytes.period, " bytes of memory ",
+             touch.memory.index);
+    const bool in_range = bytes.begin >= 0 && bytes.end >= bytes.begin;
+    const bool inside = !place.in_arena || bytes.begin == bytes.end ||
+                        static_cast<size_t>(bytes.end) <= place.bytes;
+    if (!in_range || !inside)
+      report(name(task), " touches bytes [", bytes.begin, ", ", bytes.end, ") of memory ",
              touch.memory.index, ", which has ", place.bytes);
   }
 
@@ -144,8 +156,9 @@ class Verifier {
     uses_.resize(schedule_.placements.size());
     for (uint32_t task = 0; task < schedule_.tasks.size(); ++task)
       for (const Touch& touch : schedule_.tasks[task].touches)
-        if (touch.begin < touch.end || schedule_.placements[touch.memory.index].order_only)
-          uses_[touch.memory.index].push_back({task, touch.begin, touch.end, touch.writes});
+        if (touch.bytes.begin < touch.bytes.end ||
+            schedule_.placements[touch.memory.index].order_only)
+          uses_[touch.memory.index].push_back({task, touch.bytes, touch.writes});
   }
 
   // All uses one after another: it is enough that neighbours are ordered.
@@ -153,7 +166,8 @@ class Verifier {
     for (size_t i = 1; i < uses_[memory].size(); ++i) {
       const uint32_t earlier = uses_[memory][i - 1].task;
       const uint32_t later = uses_[memory][i].task;
-      if (earlier != later) require_order(earlier, later, memory);
+      if (earlier != later && !happens_before(earlier, later))
+        report_missing_wait(earlier, later, memory);
     }
   }
 
@@ -165,15 +179,15 @@ class Verifier {
       for (size_t i = 0; i < uses.size(); ++i) {
         if (uses[i].writes && i <= w) continue;  // two writes meet once
         if (uses[i].task == uses[w].task) continue;
-        if (std::max(uses[i].begin, uses[w].begin) >= std::min(uses[i].end, uses[w].end)) continue;
-        require_order(std::min(uses[i].task, uses[w].task), std::max(uses[i].task, uses[w].task),
-                      memory);
+        const auto [earlier, later] = std::minmax(uses[i].task, uses[w].task);
+        if (happens_before(earlier, later) || !have_common_byte(uses[i].bytes, uses[w].bytes))
+          continue;
+        report_missing_wait(earlier, later, memory);
       }
     }
   }
 
-  void require_order(uint32_t earlier, uint32_t later, uint32_t memory) {
-    if (happens_before(earlier, later)) return;
+  void report_missing_wait(uint32_t earlier, uint32_t later, uint32_t memory) {
     report(name(later), " does not wait for ", name(earlier), "; both use memory ", memory);
   }
 
@@ -229,6 +243,24 @@ class Verifier {
 };
 
 }  // namespace
+
+// Goes from byte to byte, each time to the next one of the other set, until both name the same.
+// What is common repeats with the least common multiple of the periods, so no further than that.
+bool have_common_byte(const ByteSet& a, const ByteSet& b) {
+  int64_t at = std::max(a.begin, b.begin);
+  int64_t last = std::min(a.end, b.end);
+  if (a.period > 0 && b.period > 0) {
+    const int64_t factor = b.period / std::gcd(a.period, b.period);
+    if (last - at > a.period && (last - at) / a.period > factor) last = at + a.period * factor;
+  }
+  while (at < last) {
+    const int64_t of_a = next_byte(a, at);
+    const int64_t of_b = next_byte(b, of_a);
+    if (of_a == of_b) return of_a < last;
+    at = of_b;
+  }
+  return false;
+}
 
 std::vector<std::string> verify_schedule(const Schedule& schedule) {
   return Verifier(schedule).run();

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "nimble/base/byte_set.h"
 #include "nimble/schedule/schedule.h"
 
 namespace nimble {
@@ -19,5 +20,9 @@ namespace nimble {
 //
 // Returns one sentence per violation; none means proven.
 std::vector<std::string> verify_schedule(const Schedule& schedule);
+
+// What step 3 asks of two touches. Exact, and written without ByteSet's own functions, which the
+// schedules to be checked were made with.
+bool have_common_byte(const ByteSet& a, const ByteSet& b);
 
 }  // namespace nimble

@@ -9,6 +9,52 @@
 namespace nimble {
 namespace {
 
+bool has_byte(const ByteSet& set, int64_t byte) {
+  return set.begin <= byte && byte < set.end &&
+         (set.period == 0 || (byte - set.begin) % set.period < set.width);
+}
+
+TEST(HaveCommonByte, AgreesWithEveryByteAndWithByteSet) {
+  std::mt19937 rng(21);
+  constexpr int64_t kBytes = 150;
+  const auto random_set = [&] {
+    ByteSet set;
+    set.begin = static_cast<int64_t>(rng() % kBytes);
+    set.end = set.begin + static_cast<int64_t>(rng() % (kBytes - set.begin + 1));
+    set.period = static_cast<int64_t>(rng() % 14);
+    if (set.period > 0) set.width = 1 + static_cast<int64_t>(rng() % set.period);
+    return set;
+  };
+  size_t common = 0, apart = 0, finer_than_byte_set = 0;
+  for (int round = 0; round < 200000; ++round) {
+    const ByteSet a = random_set();
+    const ByteSet b = random_set();
+    bool expected = false;
+    for (int64_t byte = 0; byte < kBytes && !expected; ++byte)
+      expected = has_byte(a, byte) && has_byte(b, byte);
+    ASSERT_EQ(have_common_byte(a, b), expected);
+    ASSERT_EQ(have_common_byte(b, a), expected);
+    if (expected) {
+      ASSERT_TRUE(a.may_overlap(b));
+    }
+    const bool differ = a.period != 0 && b.period != 0 && a.period != b.period;
+    if (!differ) {
+      ASSERT_EQ(a.may_overlap(b), expected);
+    }
+    ++(expected ? common : apart);
+    finer_than_byte_set += !expected && a.may_overlap(b);
+  }
+  for (size_t count : {common, apart, finer_than_byte_set}) EXPECT_GT(count, 100u);
+}
+
+TEST(HaveCommonByte, TakesLittleTimeForLargeSets) {
+  // Channels 0 to 3 and 4 to 7 of 8 in a petabyte; walking it would never end.
+  constexpr int64_t kEnd = int64_t{1} << 50;
+  EXPECT_FALSE(have_common_byte({0, kEnd, 32, 16}, {16, kEnd, 32, 16}));
+  EXPECT_FALSE(have_common_byte({0, kEnd, 32, 16}, {16, kEnd, 96, 16}));
+  EXPECT_TRUE(have_common_byte({0, kEnd, 32, 17}, {16, kEnd, 96, 16}));
+}
+
 // The definition of a wrong schedule, written down without any thought for time.
 class Reference {
  public:
@@ -54,8 +100,9 @@ class Reference {
       for (const Touch& y : b.touches) {
         if (x.memory != y.memory) continue;
         if (schedule_.placements[x.memory.index].order_only) return true;
-        for (int64_t byte = x.begin; byte < x.end; ++byte)
-          if ((x.writes || y.writes) && y.begin <= byte && byte < y.end) return true;
+        if (!x.writes && !y.writes) continue;
+        for (int64_t byte = x.bytes.begin; byte < x.bytes.end; ++byte)
+          if (has_byte(x.bytes, byte) && has_byte(y.bytes, byte)) return true;
       }
     return false;
   }
@@ -67,7 +114,7 @@ class Reference {
 
   bool uses(size_t task, uint32_t memory) const {
     for (const Touch& touch : schedule_.tasks[task].touches)
-      if (touch.memory.index == memory && touch.begin < touch.end) return true;
+      if (touch.memory.index == memory && touch.bytes.begin < touch.bytes.end) return true;
     return false;
   }
 
@@ -201,8 +248,8 @@ TEST(VerifyMutants, EveryMovedMemoryThatMattersIsFound) {
 Schedule two_writers() {
   Schedule schedule;
   schedule.tasks.resize(2);
-  schedule.tasks[0] = {.label = "first", .module = "", .touches = {{MemoryId(0), 0, 64, true}}};
-  schedule.tasks[1] = {.label = "second", .module = "", .touches = {{MemoryId(0), 32, 96, true}}};
+  schedule.tasks[0] = {.label = "first", .module = "", .touches = {{MemoryId(0), {0, 64}, true}}};
+  schedule.tasks[1] = {.label = "second", .module = "", .touches = {{MemoryId(0), {32, 96}, true}}};
   schedule.streams = {{{TaskId(0), {}}, {TaskId(1), {}}}};
   schedule.placements = {{.in_arena = true, .offset = 0, .bytes = 96}};
   schedule.arena_bytes = 96;
@@ -263,7 +310,7 @@ TEST(Verify, FindsUnorderedWrites) {
   Schedule schedule = two_streams();
   schedule.streams[1][0].waits.clear();
   expect_violation(schedule, "task 1 (second) does not wait for task 0 (first)");
-  schedule.tasks[1].touches[0].begin = 64;
+  schedule.tasks[1].touches[0].bytes.begin = 64;
   EXPECT_TRUE(verify_schedule(schedule).empty()) << "they have no byte in common";
 }
 
@@ -283,14 +330,26 @@ TEST(Verify, ReadersNeedNoOrderAmongThemselves) {
 TEST(Verify, EmptyTouchesConflictWithNothing) {
   Schedule schedule = two_streams();
   schedule.streams[1][0].waits.clear();
-  schedule.tasks[1].touches[0].end = schedule.tasks[1].touches[0].begin;
+  schedule.tasks[1].touches[0].bytes.end = 32;
   EXPECT_TRUE(verify_schedule(schedule).empty());
+}
+
+TEST(Verify, OtherBytesOfTheSamePeriodConflictWithNothing) {
+  Schedule schedule = two_streams();
+  schedule.streams[1][0].waits.clear();
+  schedule.tasks[0].touches[0].bytes = {0, 84, 16, 4};
+  schedule.tasks[1].touches[0].bytes = {4, 96, 16, 12};
+  EXPECT_TRUE(verify_schedule(schedule).empty());
+  schedule.tasks[1].touches[0].bytes.width = 13;
+  expect_violation(schedule, "task 1 (second) does not wait for task 0 (first)");
+  schedule.tasks[1].touches[0].bytes.width = 17;
+  expect_violation(schedule, "task 1 (second) touches 17 of every 16 bytes");
 }
 
 TEST(Verify, OrderOnlyMemoriesOrderEveryPairOfTouches) {
   Schedule schedule = two_streams();
   schedule.placements = {{.order_only = true}};
-  for (Task& task : schedule.tasks) task.touches = {{MemoryId(0), 0, 0, false}};
+  for (Task& task : schedule.tasks) task.touches = {{MemoryId(0), {0, 0}, false}};
   EXPECT_TRUE(verify_schedule(schedule).empty());
   schedule.streams[1][0].waits.clear();
   expect_violation(schedule, "task 1 (second) does not wait for task 0 (first)");
@@ -298,7 +357,7 @@ TEST(Verify, OrderOnlyMemoriesOrderEveryPairOfTouches) {
 
 TEST(Verify, FindsSharedBytesOfTheArena) {
   Schedule schedule = two_streams();
-  schedule.tasks[1].touches = {{MemoryId(1), 0, 64, true}};
+  schedule.tasks[1].touches = {{MemoryId(1), {0, 64}, true}};
   schedule.placements.push_back({.in_arena = true, .offset = 32, .bytes = 64});
   EXPECT_TRUE(verify_schedule(schedule).empty()) << "one after the other";
   schedule.streams[1][0].waits.clear();
@@ -310,9 +369,9 @@ TEST(Verify, FindsSharedBytesOfTheArena) {
 TEST(Verify, SharedBytesMustSurviveTheRecordedOrderToo) {
   // Ordered by the stream, but a replay in recorded order would use memory 1 in between.
   Schedule schedule = two_writers();
-  schedule.tasks = {{.label = "a", .module = "", .touches = {{MemoryId(0), 0, 64, true}}},
-                    {.label = "b", .module = "", .touches = {{MemoryId(1), 0, 64, true}}},
-                    {.label = "c", .module = "", .touches = {{MemoryId(0), 0, 64, false}}}};
+  schedule.tasks = {{.label = "a", .module = "", .touches = {{MemoryId(0), {0, 64}, true}}},
+                    {.label = "b", .module = "", .touches = {{MemoryId(1), {0, 64}, true}}},
+                    {.label = "c", .module = "", .touches = {{MemoryId(0), {0, 64}, false}}}};
   schedule.streams = {{{TaskId(0), {}}, {TaskId(2), {}}, {TaskId(1), {}}}};
   schedule.placements = {{.in_arena = true, .bytes = 64}, {.in_arena = true, .bytes = 64}};
   expect_violation(schedule, "memories 0 and 1 share bytes");

@@ -66,10 +66,12 @@ class Engine::Borrowed {
         instance_ = std::move(engine_.idle_.back());
         engine_.idle_.pop_back();
       }
+      if (engine_.weights_) weights_ = engine_.weights_->current();
     }
     if (!instance_)
       instance_ = std::make_unique<Instance>(*engine_.plan_, engine_.planned_,
                                              engine_.options_.borrowed_outputs);
+    if (weights_) use_weights();
   }
   ~Borrowed() {
     std::lock_guard lock(idle_lock());
@@ -80,8 +82,20 @@ class Engine::Borrowed {
   Instance& operator*() const { return *instance_; }
 
  private:
+  void use_weights() {
+    if (engine_.weights_->stale()) {
+      std::lock_guard lock(idle_lock());
+      weights_.reset();
+      if (engine_.weights_->stale())
+        engine_.weights_->refresh();
+      weights_ = engine_.weights_->current();
+    }
+    instance_->use(*weights_);
+  }
+
   Engine& engine_;
   std::unique_ptr<Instance> instance_;
+  std::shared_ptr<const WeightImage> weights_;
 };
 
 Engine::Engine(const TensorFunction& function, const std::vector<at::Tensor>& inputs,
@@ -90,6 +104,8 @@ Engine::Engine(const TensorFunction& function, const std::vector<at::Tensor>& in
   if (options_.threads <= 0) options_.threads = at::get_num_threads();
   Prepared prepared = prepare(function, inputs, options_, names);
   plan_ = std::move(prepared.plan);
+  weights_ = std::move(prepared.weights);
+  recorded_graph_ = std::move(prepared.recorded_graph);
   planned_ = std::move(prepared.schedule);
   report_ = prepared.report;
   idle_.reserve(16);
@@ -232,6 +248,10 @@ std::string Engine::moved_tensor() const {
     if (storages[i] && storages[i].nbytes() < plan_->recording.trace.buffers[i].bytes)
       return plan_->recording.trace.buffers[i].name;
   return "";
+}
+
+size_t Engine::weight_bytes() const {
+  return weights_ ? weights_->current()->bytes() : 0;
 }
 
 size_t Engine::peak_bytes() const {

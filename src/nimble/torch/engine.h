@@ -41,9 +41,12 @@ class Engine {
   std::string moved_tensor() const;
 
   const Plan& plan() const { return *plan_; }
+  const Graph& recorded_graph() const { return recorded_graph_; }  // as the program was written
   const Schedule& schedule() const { return planned_.built.schedule; }
   const PlannedSchedule& planned() const { return planned_; }
   const PrepareReport& report() const { return report_; }
+  // Bytes of folded and packed constants, besides the user's parameters.
+  size_t weight_bytes() const;
   // Bytes that a replay on one stream holds at most: arena, outputs, results the framework makes.
   size_t peak_bytes() const;
 
@@ -68,6 +71,8 @@ class Engine {
   AmbientState ambient_;
   std::vector<Watched> watched_;  // named tensors that the program uses
   std::unique_ptr<Plan> plan_;
+  std::unique_ptr<Weights> weights_;  // null: the framework's kernels only
+  Graph recorded_graph_;
   PlannedSchedule planned_;
   PrepareReport report_;
   std::vector<bool> output_views_input_;  // by input: an output is a view of it, or it is reshaped

@@ -1,7 +1,10 @@
 #include "nimble/torch/explain.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <sstream>
+
+#include "nimble/base/error.h"
 
 namespace nimble {
 namespace {
@@ -12,10 +15,17 @@ std::string megabytes(size_t bytes) {
   return text;
 }
 
-std::string how(const Plan& plan, size_t op) {
-  const CallBinding& binding = plan.bindings[op];
+std::string how(const Plan& plan, const Op& op) {
+  if (!op.call.valid()) {
+    std::string text = describe(*op.attributes) + " by " + plan.kernels[op.kernel.index].kernel->name();
+    if (op.part)
+      text += message(", rows ", op.part->row_begin, "-", op.part->row_end, ", columns ",
+                      op.part->column_begin, "-", op.part->column_end);
+    return text + "  (" + op.name + ")";
+  }
+  const CallBinding& binding = plan.bindings[op.call.index];
   const std::string name = c10::toString(binding.op.operator_name());
-  if (plan.recording.calls[op].results.empty()) return name + " in place";
+  if (plan.recording.calls[op.call.index].results.empty()) return name + " in place";
   switch (binding.policy) {
     case ResultPolicy::kOutVariant:
     case ResultPolicy::kPlannedAllocation:
@@ -24,6 +34,53 @@ std::string how(const Plan& plan, size_t op) {
       break;
   }
   return name + ", result adopted";
+}
+
+size_t count_framework_ops(const Graph& graph) {
+  return static_cast<size_t>(std::count_if(graph.ops.begin(), graph.ops.end(),
+                                           [](const Op& op) { return op.call.valid(); }));
+}
+
+// What was done to the program, and which kernels were considered for its ops.
+void write_native(std::ostream& out, const Engine& engine) {
+  const PrepareReport& report = engine.report();
+  const Plan& plan = engine.plan();
+  if (!report.why_framework_kernels.empty()) {
+    out << "framework kernels: " << report.why_framework_kernels << "\n";
+    return;
+  }
+  const size_t left = count_framework_ops(plan.graph);
+  out << engine.recorded_graph().ops.size() << " recorded ops; " << left
+      << " framework ops left; packed and folded weights " << megabytes(engine.weight_bytes())
+      << "\n\npasses:";
+  for (const PassRecord& pass : report.passes)
+    if (pass.ops_before != pass.ops_after)
+      out << " " << pass.name << " " << pass.ops_before << "->" << pass.ops_after << ";";
+  out << "\n\nkernels chosen for " << report.distinct_ops
+      << " distinct ops (us on one thread, * the choice):\n";
+  std::vector<size_t> uses(plan.kernels.size());
+  std::vector<const Op*> example(plan.kernels.size());
+  for (const Op& op : plan.graph.ops) {
+    if (op.call.valid()) continue;
+    if (op.part && (op.part->row_begin != 0 || op.part->column_begin != 0)) continue;
+    ++uses[op.kernel.index];
+    example[op.kernel.index] = &op;
+  }
+  for (size_t k = 0; k < plan.kernels.size(); ++k) {
+    if (!example[k]) continue;
+    const Op& op = *example[k];
+    out << "  " << uses[k] << "x " << describe(*op.attributes);
+    for (const Operand& operand : op.operands)
+      out << " " << plan.graph.desc_of(operand).to_string();
+    out << ":";
+    for (const KernelChoice::Candidate& candidate : plan.kernels[k].candidates) {
+      char time[32];
+      std::snprintf(time, sizeof time, " %.1f", candidate.ns / 1000);
+      out << "  " << candidate.name << time
+          << (candidate.name == plan.kernels[k].kernel->name() ? "*" : "");
+    }
+    out << "\n";
+  }
 }
 
 std::vector<size_t> stream_of_tasks(const Schedule& schedule) {
@@ -45,17 +102,18 @@ std::string explain(const Engine& engine) {
       << megabytes(engine.plan().recording.trace.framework_peak_bytes) << ")\n";
   if (report.many_streams_us > 0)
     out << "measured: one stream " << report.one_stream_us << " us, many streams "
-        << report.many_streams_us << " us; kept " << (schedule.streams.size() > 1 ? "many" : "one")
+        << report.many_streams_us << " us; kept " << (report.many_streams ? "many" : "one")
         << "\n";
   else
     out << "one stream: nothing to run side by side, or one thread\n";
+  write_native(out, engine);
   out << "\n task stream   cost us  op and how it is replayed  [module]\n";
   const std::vector<size_t> stream_of = stream_of_tasks(schedule);
   for (size_t i = 0; i < schedule.tasks.size(); ++i) {
     char head[48];
     std::snprintf(head, sizeof head, "%5zu %6zu %9.1f  ", i, stream_of[i],
                   schedule.tasks[i].cost_ns / 1000);
-    out << head << how(engine.plan(), i);
+    out << head << how(engine.plan(), engine.plan().graph.ops[i]);
     if (!schedule.tasks[i].module.empty()) out << "  [" << schedule.tasks[i].module << "]";
     out << "\n";
   }

@@ -10,7 +10,7 @@
 namespace nimble {
 
 LogicalConcurrency logical_concurrency(const Engine& engine) {
-  const Dag dag = dependency_dag(engine.plan().graph);
+  const Dag dag = dependency_dag(engine.recorded_graph());
   const Reachability reachability(dag);
   const Dag reduced = minimum_equivalent_graph(dag, reachability);
   const StreamAssignment assignment = assign_unbounded_streams(dag);

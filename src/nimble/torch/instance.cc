@@ -22,9 +22,7 @@ Instance::Instance(const Plan& plan, const PlannedSchedule& planned, bool borrow
   make_slots(planned);
   make_tasks();
   staging_.resize(plan_.graph.inputs.size());
-  std::vector<TaskBinding> bindings;
-  for (FrameworkTask& task : tasks_) bindings.push_back(task.binding());
-  replayer_ = std::make_unique<Replayer>(schedule, bindings, framework_workers());
+  replayer_ = std::make_unique<Replayer>(schedule, bindings_, framework_workers());
 }
 
 void Instance::make_slots(const PlannedSchedule& planned) {
@@ -38,6 +36,7 @@ void Instance::make_slots(const PlannedSchedule& planned) {
       continue;
     }
     slot.storage = unbound_storage(memory.bytes);
+    if (memory.role == Role::kFolded) folded_memories_.push_back(MemoryId(i));
     if (memory.role != Role::kIntermediate) continue;
     if (memory.is_output) output_memories_.push_back(MemoryId(i));
     if (plan_.adopted[i]) {
@@ -57,23 +56,53 @@ void Instance::make_slots(const PlannedSchedule& planned) {
 }
 
 void Instance::make_tasks() {
-  for (size_t i = 0; i < plan_.recording.calls.size(); ++i) {
-    const OpId op(i);
-    FrameworkTask& task = tasks_.emplace_back(
-        plan_.recording.calls[i], plan_.bindings[i],
-        [&](const TensorSlot& slot) { return tensor_for(op, slot.view); },
-        [&](const TensorSlot& slot) -> MemorySlot& { return slot_for(op, slot.view); });
-    std::vector<MemoryId> touched;
-    for (const Operand& operand : plan_.graph.ops[i].operands) {
-      MemorySlot& slot = slots_[operand.memory.index];
-      if (!slot.released_after_last_use ||
-          std::find(touched.begin(), touched.end(), operand.memory) != touched.end())
-        continue;
-      touched.push_back(operand.memory);
-      ++slot.uses_per_replay;
-      task.release_after(slot);
-    }
+  for (size_t i = 0; i < plan_.graph.ops.size(); ++i)
+    plan_.graph.ops[i].call.valid() ? make_framework_task(OpId(i)) : make_native_task(OpId(i));
+}
+
+void Instance::make_framework_task(OpId op) {
+  const CallId call = plan_.graph.ops[op.index].call;
+  FrameworkTask& task = framework_tasks_.emplace_back(
+      plan_.recording.calls[call.index], plan_.bindings[call.index],
+      [&](const TensorSlot& slot) { return tensor_for(op, slot.view); },
+      [&](const TensorSlot& slot) -> MemorySlot& { return slot_for(op, slot.view); });
+  framework_calls_.push_back(call);
+  release_after(op, task);
+  bindings_.push_back(task.binding());
+}
+
+void Instance::make_native_task(OpId id) {
+  const Op& op = plan_.graph.ops[id.index];
+  const Kernel& kernel = *plan_.kernels[op.kernel.index].kernel;
+  NativeTask& task =
+      native_tasks_.emplace_back(kernel, op.part.value_or(kernel.work().whole()), op.group);
+  for (const Operand& operand : op.operands)
+    task.add_operand(slots_[operand.memory.index], plan_.graph.desc_of(operand).begin_byte());
+  if (kernel.scratch_bytes(op.part.value_or(kernel.work().whole())) > 0)
+    task.last_operand_is_scratch();
+  release_after(id, task);
+  bindings_.push_back(task.binding());
+}
+
+template <class TaskType>
+void Instance::release_after(OpId op, TaskType& task) {
+  std::vector<MemoryId> touched;
+  for (const Operand& operand : plan_.graph.ops[op.index].operands) {
+    MemorySlot& slot = slots_[operand.memory.index];
+    if (!slot.released_after_last_use ||
+        std::find(touched.begin(), touched.end(), operand.memory) != touched.end())
+      continue;
+    touched.push_back(operand.memory);
+    ++slot.uses_per_replay;
+    task.release_after(slot);
   }
+}
+
+void Instance::use(const WeightImage& weights) {
+  if (weights_ == weights.id()) return;
+  for (MemoryId memory : folded_memories_) slots_[memory.index].bind(weights.folded(memory));
+  for (NativeTask& task : native_tasks_) task.use_packed(weights.packed(task.group()));
+  weights_ = weights.id();
 }
 
 MemoryId Instance::memory_for(OpId op, ViewId view) const {
@@ -232,11 +261,12 @@ void Instance::release_results() {
 
 std::vector<CallId> Instance::misfits() const {
   std::vector<CallId> found;
-  for (size_t i = 0; i < tasks_.size(); ++i) {
+  for (size_t i = 0; i < framework_tasks_.size(); ++i) {
+    const CallId call = framework_calls_[i];
     std::vector<TensorDesc> planned;
-    for (const ResultSlot& result : plan_.recording.calls[i].results)
+    for (const ResultSlot& result : plan_.recording.calls[call.index].results)
       planned.push_back(plan_.graph.views[result.view.index].desc);
-    if (!tasks_[i].followed_the_plan(planned)) found.push_back(CallId(i));
+    if (!framework_tasks_[i].followed_the_plan(planned)) found.push_back(call);
   }
   return found;
 }

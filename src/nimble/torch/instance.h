@@ -10,18 +10,22 @@
 #include "nimble/schedule/schedule.h"
 #include "nimble/torch/framework_task.h"
 #include "nimble/torch/memory_slot.h"
+#include "nimble/torch/native_task.h"
 #include "nimble/torch/plan.h"
+#include "nimble/torch/weights.h"
 
 namespace nimble {
 
-// A plan with memory: an arena, tasks whose arguments point into it, and a replayer. Weights are
-// the user's and shared by all instances. One call at a time. `plan` must outlive it.
+// A plan with memory: an arena, tasks whose arguments point into it, and a replayer. Weights, the
+// user's and packed ones, are shared by all instances. One call at a time. `plan` must outlive it.
 class Instance {
  public:
   Instance(const Plan& plan, const PlannedSchedule& planned, bool borrowed_outputs);
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
 
+  // Takes constants from there in the next runs; must outlive them.
+  void use(const WeightImage& weights);
   // Inputs must have been checked. They are used where they are if their strides are the recorded
   // ones, and copied otherwise.
   std::vector<at::Tensor> run(c10::ArrayRef<at::Tensor> inputs);
@@ -33,6 +37,10 @@ class Instance {
  private:
   void make_slots(const PlannedSchedule& planned);
   void make_tasks();
+  void make_framework_task(OpId op);
+  void make_native_task(OpId op);
+  template <class TaskType>
+  void release_after(OpId op, TaskType& task);
   at::Tensor tensor_for(OpId op, ViewId view);
   MemorySlot& slot_for(OpId op, ViewId view);
   MemoryId memory_for(OpId op, ViewId view) const;
@@ -51,7 +59,12 @@ class Instance {
   const bool borrowed_outputs_;
   at::Tensor arena_;
   std::deque<MemorySlot> slots_;  // by MemoryId
-  std::deque<FrameworkTask> tasks_;
+  std::deque<FrameworkTask> framework_tasks_;
+  std::vector<CallId> framework_calls_;  // beside framework_tasks_
+  std::deque<NativeTask> native_tasks_;
+  std::vector<TaskBinding> bindings_;  // by OpId
+  std::vector<MemoryId> folded_memories_;
+  uint64_t weights_ = 0;  // which image is in use
   std::vector<std::vector<std::pair<MemoryId, at::Tensor>>> tensors_;  // by ViewId
   std::vector<MemoryId> output_memories_;  // intermediates that leave; each once
   std::vector<MemoryId> adopted_memories_;

@@ -24,6 +24,8 @@ struct Options {
   int streams = 0;                // 0: as many as measure fastest
   int threads = 0;                // 0: as many as the framework uses
   bool borrowed_outputs = false;  // outputs are overwritten by the next call
+  bool native_kernels = true;     // ours where they measure faster; false: the framework's only
+  bool winograd = true;           // allow 3x3 convolutions within 1e-3 instead of 1e-4 of eager
 };
 
 using TensorFunction =

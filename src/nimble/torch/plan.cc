@@ -24,16 +24,31 @@ std::vector<ResultPolicy> best_policies(const Recording& recording) {
   return policies;
 }
 
-Plan::Plan(Recording recorded, const std::vector<ResultPolicy>& policies)
-    : recording(std::move(recorded)), graph(build_graph(recording.trace)) {
-  adopted.resize(graph.memories.size());
+Plan::Plan(std::shared_ptr<Recording> of, const std::vector<ResultPolicy>& policies)
+    : recorded(std::move(of)), recording(*recorded), graph(build_graph(recording.trace)) {
   for (size_t i = 0; i < recording.calls.size(); ++i) {
     const RecordedCall& call = recording.calls[i];
     const bool out = policies[i] == ResultPolicy::kOutVariant;
     bindings.push_back({out ? *out_variant_of(call.op) : call.op, policies[i]});
-    if (policies[i] != ResultPolicy::kAdoption) continue;
-    for (const ResultSlot& result : call.results)
-      for (const Operand& operand : graph.ops[i].operands)
+  }
+  find_adopted();
+}
+
+Plan::Plan(const Plan& framework, Graph rewritten, std::vector<KernelChoice> chosen)
+    : recorded(framework.recorded),
+      recording(*recorded),
+      graph(std::move(rewritten)),
+      bindings(framework.bindings),
+      kernels(std::move(chosen)) {
+  find_adopted();
+}
+
+void Plan::find_adopted() {
+  adopted.assign(graph.memories.size(), false);
+  for (const Op& op : graph.ops) {
+    if (!op.call.valid() || bindings[op.call.index].policy != ResultPolicy::kAdoption) continue;
+    for (const ResultSlot& result : recording.calls[op.call.index].results)
+      for (const Operand& operand : op.operands)
         if (operand.view == result.view && operand.writes) adopted[operand.memory.index] = true;
   }
 }

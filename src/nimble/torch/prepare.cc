@@ -6,8 +6,10 @@
 
 #include "nimble/base/error.h"
 #include "nimble/schedule/bounded.h"
+#include "nimble/schedule/one_stream.h"
 #include "nimble/schedule/verify.h"
 #include "nimble/torch/intra_op.h"
+#include "nimble/torch/native_plan.h"
 #include "nimble/torch/saved_state.h"
 #include "nimble/torch/tensor_conversion.h"
 
@@ -25,13 +27,15 @@ std::string text_of(const std::exception& error) {
   return framework ? framework->what_without_backtrace() : error.what();
 }
 
+PlannedSchedule proven(BuiltSchedule built, int intra_op_threads) {
+  const std::vector<std::string> faults = verify_schedule(built.schedule);
+  NIMBLE_ASSERT(faults.empty(), faults.front());
+  return {std::move(built), intra_op_threads};
+}
+
 PlannedSchedule schedule_of(const Plan& plan, const StreamAssignment& assignment,
                             const std::vector<double>& costs, int intra_op_threads) {
-  PlannedSchedule planned{build_schedule(plan.graph, assignment, costs, plan.adopted),
-                          intra_op_threads};
-  const std::vector<std::string> faults = verify_schedule(planned.built.schedule);
-  NIMBLE_ASSERT(faults.empty(), faults.front());
-  return planned;
+  return proven(build_schedule(plan.graph, assignment, costs, plan.adopted), intra_op_threads);
 }
 
 bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
@@ -43,13 +47,17 @@ bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
 
 // Some kernels add in an order that depends on timing or on the number of threads: that much
 // difference is not a fault.
-bool agree(const at::Tensor& a, const at::Tensor& b) {
+constexpr double kFrameworkTolerance = 1e-3;
+constexpr double kNativeTolerance = 1e-4;    // of our kernels, relative to the largest output
+constexpr double kWinogradTolerance = 1e-3;  // likewise, if the user allows them
+
+bool agree(const at::Tensor& a, const at::Tensor& b, double tolerance = kFrameworkTolerance) {
   if (same_bytes(a, b)) return true;
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
   if (!a.is_floating_point() && !a.is_complex()) return false;
   const at::Tensor magnitude = b.abs().to(at::kDouble);
   const double largest = at::where(magnitude.isfinite(), magnitude, 0.0).max().item<double>();
-  return at::allclose(a, b, 1e-3, 1e-3 * largest, /*equal_nan=*/true);
+  return at::allclose(a, b, tolerance, tolerance * largest, /*equal_nan=*/true);
 }
 
 // Other values of the same kind: in another order, and numbers a little larger; not in another
@@ -69,7 +77,9 @@ at::Tensor other_values(const at::Tensor& tensor, bool in_place) {
 class Preparation {
  public:
   Preparation(Recording recording, const std::vector<at::Tensor>& inputs, const Options& options)
-      : recording_(std::move(recording)), options_(options) {
+      : shared_recording_(std::make_shared<Recording>(std::move(recording))),
+        recording_(*shared_recording_),
+        options_(options) {
     for (const at::Tensor& input : inputs) inputs_.push_back(copy_with_strides(input));
     for (const at::Tensor& tensor : recording_.written_externals) state_.save(tensor.storage());
     for (const at::Generator& generator : recording_.generators) state_.save(generator);
@@ -83,6 +93,7 @@ class Preparation {
         throw Refused(message("cannot replay this program: ", difference_,
                               ". It does something that is not a tensor operation"));
     }
+    result_.recorded_graph = result_.plan->graph;
     result_.report.plan_ms = microseconds_since(start) / 1000;
   }
 
@@ -99,21 +110,35 @@ class Preparation {
         continue;  // these values are not for this program
       }
       check_replay(inputs, expected);
+      other_inputs_ = std::move(inputs);
+      expected_on_others_ = std::move(expected);
       return;
     }
   }
 
+  // Goes over to our own kernels where there are some, if they give the same and are not slower
+  // than the framework's.
+  void use_native_kernels(const NamedTensors& names) {
+    std::string& why_not = result_.report.why_framework_kernels;
+    if (!options_.native_kernels) {
+      why_not = "the framework's kernels were asked for";
+      return;
+    }
+    uses_native_ = true;
+    why_not = try_native_kernels(names);
+    uses_native_ = why_not.empty();
+  }
+
   void choose_schedule() {
     const Clock::time_point start = Clock::now();
-    const int threads = options_.threads;
-    const int workers = options_.streams > 0 ? options_.streams : threads;
-    const int inside = std::max(1, threads / workers);
+    // Inside of a framework op, when several of them run at once.
+    const int inside = result_.weights ? 1 : std::max(1, options_.threads / workers());
     const std::vector<double> costs = measure_costs(inside);
     for (size_t i = 0; i < costs.size(); ++i)
       result_.schedule.built.schedule.tasks[i].cost_ns = costs[i];
-    if (workers > 1) {
+    if (workers() > 1 && !(result_.weights && options_.streams == 1)) {
       BoundedOptions bounded_options;
-      bounded_options.workers = static_cast<size_t>(workers);
+      bounded_options.workers = static_cast<size_t>(workers());
       const BoundedSchedule bounded =
           assign_bounded_streams(dependency_dag(result_.plan->graph), costs, bounded_options);
       result_.report.makespan_us = bounded.makespan_ns / 1000;
@@ -129,6 +154,96 @@ class Preparation {
   PrepareReport& report() { return result_.report; }
 
  private:
+  struct Candidate {
+    std::unique_ptr<Plan> plan;
+    std::unique_ptr<Weights> weights;
+    PlannedSchedule schedule;
+    std::unique_ptr<Instance> instance;
+  };
+
+  // Threads that run tasks side by side. Ops of ours are divided into tasks, so that one stream of
+  // them uses all threads, too.
+  int workers() const {
+    if (options_.streams > 1) return options_.streams;
+    return options_.streams == 1 && !uses_native_ ? 1 : options_.threads;
+  }
+
+  // Empty, or why the framework's kernels stay.
+  std::string try_native_kernels(const NamedTensors& names) {
+    std::string difference;
+    for (bool winograd : {true, false}) {
+      if (winograd && !options_.winograd) continue;
+      const Clock::time_point start = Clock::now();
+      NativePlan native =
+          make_native_plan(*result_.plan, {static_cast<size_t>(workers()), winograd});
+      if (!native.plan) return "it has no op that a kernel of ours computes";
+      Candidate candidate = candidate_of(std::move(native.plan), names);
+      difference = difference_from_framework(*candidate.instance,
+                                             winograd ? kWinogradTolerance : kNativeTolerance);
+      result_.report.plan_ms += microseconds_since(start) / 1000;
+      if (!difference.empty()) continue;
+      if (native.framework_ops > 0 && !is_faster(*candidate.instance))
+        return "the framework's kernels alone measured faster";
+      result_.report.select_ms = native.select_ms;
+      result_.report.passes = std::move(native.passes);
+      result_.report.distinct_ops = native.distinct_ops;
+      result_.instance = std::move(candidate.instance);
+      result_.weights = std::move(candidate.weights);
+      result_.plan = std::move(candidate.plan);
+      result_.schedule = std::move(candidate.schedule);
+      return "";
+    }
+    return difference;
+  }
+
+  // One op after another, each divided among all workers.
+  Candidate candidate_of(std::unique_ptr<Plan> plan, const NamedTensors& names) {
+    Candidate candidate;
+    candidate.plan = std::move(plan);
+    std::vector<at::Tensor> tensors;
+    for (const auto& [name, tensor] : names) tensors.push_back(tensor);
+    candidate.weights = std::make_unique<Weights>(*candidate.plan, tensors);
+    const std::vector<double> no_costs(candidate.plan->graph.ops.size(), 1.0);
+    candidate.schedule =
+        proven(build_one_stream(candidate.plan->graph, static_cast<size_t>(workers()), no_costs,
+                                candidate.plan->adopted),
+               options_.threads);
+    candidate.instance = std::make_unique<Instance>(*candidate.plan, candidate.schedule,
+                                                    options_.borrowed_outputs);
+    candidate.instance->use(*candidate.weights->current());
+    return candidate;
+  }
+
+  // What is not within the tolerance of the recorded run or of the run on other values, or empty.
+  std::string difference_from_framework(Instance& instance, double tolerance) {
+    const auto difference = [&](const std::vector<at::Tensor>& inputs,
+                                const std::vector<at::Tensor>& expected) -> std::string {
+      const SavedState::Checkpoint checkpoint(state_);
+      std::vector<at::Tensor> copies;
+      for (const at::Tensor& input : inputs) copies.push_back(copy_with_strides(input));
+      const std::vector<at::Tensor> outputs = instance.run(copies);
+      for (size_t i = 0; i < outputs.size(); ++i)
+        if (!recording_.output_is_uninitialised[i] && !agree(outputs[i], expected[i], tolerance))
+          return message("with our kernels output ", i, " is not within ", tolerance,
+                         " of the framework's");
+      return "";
+    };
+    try {
+      std::string found = difference(inputs_, recording_.outputs);
+      if (found.empty() && !expected_on_others_.empty())
+        found = difference(other_inputs_, expected_on_others_);
+      return found;
+    } catch (const std::exception& error) {
+      return message("our kernels fail: ", text_of(error));
+    }
+  }
+
+  // Than the present instance.
+  bool is_faster(Instance& other) {
+    const auto [present_us, other_us] = time_in_turns(*result_.instance, other);
+    return other_us < present_us;
+  }
+
   std::vector<at::Tensor> run_eagerly(const TensorFunction& function,
                                       const std::vector<at::Tensor>& inputs) {
     const SavedState::Checkpoint checkpoint(state_);
@@ -170,7 +285,7 @@ class Preparation {
   // Plans on one stream and replays once; false if that differs from the recorded run.
   bool try_plan(const std::vector<ResultPolicy>& policies) {
     result_.instance.reset();
-    result_.plan = std::make_unique<Plan>(recording_, policies);
+    result_.plan = std::make_unique<Plan>(shared_recording_, policies);
     const std::vector<double> no_costs(result_.plan->graph.ops.size(), 0.0);
     result_.schedule =
         schedule_of(*result_.plan, single_stream(result_.plan->graph), no_costs, options_.threads);
@@ -200,6 +315,7 @@ class Preparation {
     PlannedSchedule serial = result_.schedule;
     serial.intra_op_threads = threads;
     Instance instance(*result_.plan, serial, options_.borrowed_outputs);
+    if (result_.weights) instance.use(*result_.weights->current());
     constexpr int kRuns = 3;  // the first one warms up
     for (int run = 0; run < kRuns; ++run) {
       const SavedState::Checkpoint checkpoint(state_);
@@ -215,23 +331,31 @@ class Preparation {
   // Measures a schedule beside the present one, in turns, and keeps the faster.
   void consider(PlannedSchedule candidate) {
     auto instance = std::make_unique<Instance>(*result_.plan, candidate, options_.borrowed_outputs);
-    std::vector<double> present;
-    std::vector<double> other;
+    if (result_.weights) instance->use(*result_.weights->current());
+    const auto [present, other] = time_in_turns(*result_.instance, *instance);
+    result_.report.one_stream_us = present;
+    result_.report.many_streams_us = other;
+    const bool asked_for = options_.streams > 1;
+    if (!asked_for && other >= present) return;
+    result_.report.many_streams = true;
+    result_.schedule = std::move(candidate);
+    result_.instance = std::move(instance);
+  }
+
+  // The medians of both, in microseconds.
+  std::pair<double, double> time_in_turns(Instance& a, Instance& b) {
+    std::vector<double> times_of_a;
+    std::vector<double> times_of_b;
     const Clock::time_point start = Clock::now();
     constexpr int kFewest = 4;
     constexpr int kMost = 25;
     constexpr double kBudgetUs = 300e3;
     for (int round = 0; round < kMost; ++round) {
       if (round >= kFewest && microseconds_since(start) > kBudgetUs) break;
-      present.push_back(time_of(*result_.instance));
-      other.push_back(time_of(*instance));
+      times_of_a.push_back(time_of(a));
+      times_of_b.push_back(time_of(b));
     }
-    result_.report.one_stream_us = median_after_first(present);
-    result_.report.many_streams_us = median_after_first(other);
-    const bool asked_for = options_.streams > 1;
-    if (!asked_for && result_.report.many_streams_us >= result_.report.one_stream_us) return;
-    result_.schedule = std::move(candidate);
-    result_.instance = std::move(instance);
+    return {median_after_first(times_of_a), median_after_first(times_of_b)};
   }
 
   double time_of(Instance& instance) {
@@ -257,13 +381,17 @@ class Preparation {
     return copies;
   }
 
-  Recording recording_;
+  std::shared_ptr<Recording> shared_recording_;
+  Recording& recording_;
   Options options_;
   std::vector<at::Tensor> inputs_;
+  std::vector<at::Tensor> other_inputs_;  // other values, and what the program gives on them
+  std::vector<at::Tensor> expected_on_others_;
   SavedState state_;
   Prepared result_;
   std::vector<CallId> misfits_;
   std::string difference_;
+  bool uses_native_ = false;
 };
 
 }  // namespace
@@ -281,6 +409,7 @@ Prepared prepare(const TensorFunction& function, const std::vector<at::Tensor>& 
   preparation.report().record_ms = record_ms;
   preparation.plan();
   preparation.check_on_other_values(function);
+  preparation.use_native_kernels(names);
   preparation.choose_schedule();
   return preparation.finish();
 }

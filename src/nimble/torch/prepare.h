@@ -3,9 +3,11 @@
 #include <memory>
 #include <vector>
 
+#include "nimble/passes/pipeline.h"
 #include "nimble/torch/instance.h"
 #include "nimble/torch/nimble.h"
 #include "nimble/torch/plan.h"
+#include "nimble/torch/weights.h"
 
 namespace nimble {
 
@@ -14,14 +16,21 @@ struct PrepareReport {
   double record_ms = 0;
   double plan_ms = 0;
   double measure_ms = 0;
+  double select_ms = 0;        // choosing kernels; part of plan_ms
   double one_stream_us = 0;    // a replay on one stream, with all threads inside the ops
   double many_streams_us = 0;  // on several, if that was tried
   double makespan_us = 0;      // of the bounded schedule, as simulated
   double makespan_lower_bound_us = 0;
+  bool many_streams = false;          // they were kept
+  std::vector<PassRecord> passes;     // over the graph, where our kernels are used
+  size_t distinct_ops = 0;            // that kernels were chosen for
+  std::string why_framework_kernels;  // why none of ours are used; empty if they are
 };
 
 struct Prepared {
   std::unique_ptr<Plan> plan;
+  std::unique_ptr<Weights> weights;  // of the plan, if it has ops of ours
+  Graph recorded_graph;              // before any rewriting
   PlannedSchedule schedule;
   std::unique_ptr<Instance> instance;  // of that schedule, warm
   PrepareReport report;
@@ -33,7 +42,8 @@ struct Prepared {
 //   2. build the graph; bind each call to an out variant or to adoption of its result;
 //   3. replay once on one stream and compare with the recorded run: refused if it differs;
 //   4. run the program once more on other values, and compare with a replay on those;
-//   5. measure the tasks, make the bounded schedule, prove it, and keep it only if it measures
+//   5. rewrite the program for our own kernels, choose them by measuring, and compare again;
+//   6. measure the tasks, make the bounded schedule, prove it, and keep it only if it measures
 //      faster than one stream (unless the user asked for a number of streams).
 //
 // Leaves parameters, running statistics and random generators as they were.

@@ -1,0 +1,287 @@
+#include "nimble/kernels/dense_convolution.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "nimble/base/error.h"
+#include "nimble/kernels/gemm_tile.h"
+#include "nimble/kernels/image_rows.h"
+#include "nimble/kernels/panels.h"
+
+namespace nimble {
+namespace {
+
+// What a block of input rows may take: with a panel of weights it has to stay in a second-level
+// cache of 1 to 2 MiB.
+constexpr int64_t kBlockBytes = 512 << 10;
+
+// A block is the rows of the output that are computed while their input is in cache:
+//
+//   for each block of rows
+//     copy and pad its input, if it cannot be read in place
+//     for each panel of output channels
+//       for each line of pixels: tiles
+class DenseConvolution final : public Kernel {
+ public:
+  DenseConvolution(const Convolution& convolution, std::span<const TensorDesc> operands,
+                   const GemmTiles& tiles, int64_t most_vectors, bool copy)
+      : convolution_(convolution),
+        window_(convolution, operands),
+        tiles_(tiles),
+        copy_(copy),
+        input_(operands[0]),
+        weight_(operands[1]),
+        bias_stride_(convolution.bias ? operands[2].strides[0] : 0),
+        output_(operands.back()),
+        output_index_(operands.size() - 1) {
+    if (convolution.epilogue.add) {
+      addend_index_ = convolution.bias ? 3 : 2;
+      addend_ = ImageRows(operands[addend_index_]);
+    }
+    group_in_ = weight_.sizes[1];
+    group_out_ = weight_.sizes[0] / convolution.groups;
+    const int64_t depth = group_in_ * window_.kernel[0] * window_.kernel[1];
+    panels_ = Panels::cut(group_out_, depth, tiles.lanes, most_vectors);
+    single_ = output_.batch() * output_.height() * output_.width() == 1;
+    plan_reads();
+    plan_blocks();
+  }
+
+  std::string name() const override {
+    return message("convolution.dense ", single_ ? 1 : tiles_.max_rows[panels_.vectors], "x",
+                   panels_.width(), copy_ ? " copy" : "");
+  }
+
+  Work work() const override {
+    const int64_t channels = output_.channels();
+    if (output_.numel() == 0) return {0, 1, 0, 0};
+    return {output_.batch() * output_.height(), 1, channels,
+            convolution_.groups > 1 ? group_out_ : panels_.width()};
+  }
+
+  size_t scratch_bytes(const Part& part) const override {
+    if (!copy_) return 0;
+    const int64_t rows = std::min(block_rows_, part.row_end - part.row_begin);
+    return static_cast<size_t>(copied_rows_bound(rows) * copied_row_ + kSlack) * sizeof(float);
+  }
+
+  size_t packed_bytes() const override {
+    return static_cast<size_t>(convolution_.groups * panels_.packed_size()) * sizeof(float);
+  }
+
+  void pack(void* const* operands, std::byte* packed) const override {
+    const float* weight = static_cast<const float*>(operands[1]);
+    const float* bias = convolution_.bias ? static_cast<const float*>(operands[2]) : nullptr;
+    for (int64_t group = 0; group < convolution_.groups; ++group)
+      for (int64_t panel = 0; panel < panels_.count(); ++panel)
+        pack_panel(weight, bias, group, panel, reinterpret_cast<float*>(packed));
+  }
+
+  void run(const KernelArguments& arguments) const override {
+    const Part& part = arguments.part;
+    for (int64_t begin = part.row_begin; begin < part.row_end; begin += block_rows_) {
+      const int64_t end = std::min(begin + block_rows_, part.row_end);
+      if (copy_)
+        window_.copy_rows(static_cast<const float*>(arguments.operands[0]), begin, end,
+                          reinterpret_cast<float*>(arguments.scratch), convolution_.relu_input);
+      run_block(arguments, begin, end);
+    }
+  }
+
+ private:
+  static constexpr int64_t kSlack = 16;
+
+  // Where the windows' elements are, and which rows make one line of evenly spaced pixels.
+  void plan_reads() {
+    const bool pointwise = window_.pointwise();
+    const int64_t channels = input_.sizes[1];
+    const ImageRows input(input_);
+    int64_t pixel;  // between pixels of the input
+    int64_t row;    // between rows of it
+    if (copy_) {
+      copied_row_ = window_.copied_row();
+      pixel = channels;
+      row = copied_row_;
+    } else {
+      pixel = input.pixel();
+      row = input.row();
+    }
+    // A copy of a 1x1 convolution's input has just the pixels it needs.
+    const bool compact = copy_ && pointwise;
+    pixel_step_ = pixel * (compact ? 1 : convolution_.stride[1]);
+    row_step_ = row * (compact ? 1 : convolution_.stride[0]);
+
+    const int64_t kernel_width = window_.kernel[1];
+    const bool whole_rows =
+        pixel == channels && convolution_.groups == 1 && convolution_.dilation[1] == 1;
+    run_length_ = whole_rows ? kernel_width * channels : group_in_;
+    for (int64_t y = 0; y < window_.kernel[0]; ++y)
+      for (int64_t x = 0; x < (whole_rows ? 1 : kernel_width); ++x)
+        runs_.push_back(y * convolution_.dilation[0] * row + x * convolution_.dilation[1] * pixel);
+
+    line_rows_ = 1;
+    if (pointwise) {
+      const bool unit = convolution_.stride[0] == 1 && convolution_.stride[1] == 1;
+      const auto mergeable = [&](bool rows) {
+        const auto fine = [&](const ImageRows& image) {
+          return rows ? image.rows_follow() : image.images_follow();
+        };
+        return (compact || (unit && fine(input))) && fine(output_) &&
+               (addend_index_ == 0 || fine(addend_));
+      };
+      if (mergeable(true)) line_rows_ = output_.height();
+      if (mergeable(true) && mergeable(false)) line_rows_ *= output_.batch();
+      line_rows_ = std::max<int64_t>(line_rows_, 1);
+    }
+  }
+
+  void plan_blocks() {
+    const int64_t row_floats =
+        std::max<int64_t>(copy_ ? copied_row_ : input_.sizes[1] * input_.sizes[3], 1);
+    const int64_t row_bytes = row_floats * convolution_.stride[0] * 4;
+    const int64_t rows = std::max<int64_t>(output_.batch() * output_.height(), 1);
+    // Blocks of about the same size.
+    const int64_t most = std::max<int64_t>(kBlockBytes / row_bytes, 1);
+    const int64_t blocks = (rows + most - 1) / most;
+    block_rows_ = (rows + blocks - 1) / blocks;
+    if (copy_)  // windows overlap: taller blocks, or most of the copying is done twice
+      block_rows_ = std::min(rows, std::max(block_rows_, window_.reach()[0]));
+  }
+
+  int64_t copied_rows_bound(int64_t rows) const { return window_.copied_rows_bound(rows); }
+
+  void pack_panel(const float* weight, const float* bias, int64_t group, int64_t panel,
+                  float* packed) const {
+    float* group_packed = packed + group * panels_.packed_size();
+    const int64_t columns = panels_.columns_of(panel);
+    const int64_t stride = panels_.stride_of(panel);
+    float* to = group_packed + panels_.bias_offset(panel);
+    const int64_t first = group * group_out_ + panels_.begin(panel);
+    for (int64_t c = 0; c < stride; ++c)
+      to[c] = bias != nullptr && c < columns ? bias[(first + c) * bias_stride_] : 0;
+    const auto& s = weight_.strides;
+    for (int64_t y = 0; y < window_.kernel[0]; ++y)
+      for (int64_t x = 0; x < window_.kernel[1]; ++x)
+        for (int64_t i = 0; i < group_in_; ++i) {
+          to += stride;
+          for (int64_t c = 0; c < stride; ++c)
+            to[c] = c < columns ? weight[(first + c) * s[0] + i * s[1] + y * s[2] + x * s[3]] : 0;
+        }
+  }
+
+  void run_block(const KernelArguments& arguments, int64_t begin, int64_t end) const {
+    const Part& part = arguments.part;
+    const float* packed = reinterpret_cast<const float*>(arguments.packed);
+    const int64_t first_group = part.column_begin / group_out_;
+    const int64_t last_group = (part.column_end - 1) / group_out_;
+    for (int64_t group = first_group; group <= last_group; ++group) {
+      const int64_t base = group * group_out_;
+      const int64_t first = std::max<int64_t>(part.column_begin - base, 0) / panels_.width();
+      const int64_t last = std::min(part.column_end - base, group_out_);
+      for (int64_t panel = first; panels_.begin(panel) < last; ++panel) {
+        const float* weights = packed + group * panels_.packed_size();
+        GemmTile tile{.a_row = pixel_step_,
+                      .runs = runs_.data(),
+                      .run_count = static_cast<int64_t>(runs_.size()),
+                      .run_length = run_length_,
+                      .b = weights + panels_.offset(panel),
+                      .bias = weights + panels_.bias_offset(panel),
+                      .c_row = output_.pixel(),
+                      .addend_row = addend_.pixel(),
+                      .columns = panels_.columns_of(panel),
+                      .epilogue = &convolution_.epilogue};
+        run_lines(arguments, begin, end, group, base + panels_.begin(panel),
+                  static_cast<int>(panels_.vectors_of(panel)), tile);
+      }
+    }
+  }
+
+  void run_lines(const KernelArguments& arguments, int64_t begin, int64_t end, int64_t group,
+                 int64_t column, int vectors, GemmTile& tile) const {
+    const float* input = copy_ ? reinterpret_cast<const float*>(arguments.scratch)
+                               : static_cast<const float*>(arguments.operands[0]);
+    float* output = static_cast<float*>(arguments.operands[output_index_]) + column;
+    const float* addend =
+        addend_index_ == 0 ? nullptr
+                           : static_cast<const float*>(arguments.operands[addend_index_]) + column;
+    for (int64_t row = begin; row < end;) {
+      const int64_t next = std::min(end, (row / line_rows_ + 1) * line_rows_);
+      const int64_t image = row / output_.height();
+      const int64_t y = row % output_.height();
+      tile.a =
+          input + group * group_in_ +
+          (copy_ ? window_.copied_offset(row, begin) : image * input_.strides[0] + y * row_step_);
+      tile.c = output + output_.offset(image, y);
+      tile.addend = addend != nullptr ? addend + addend_.offset(image, y) : nullptr;
+      if (single_)
+        tiles_.vectors[vectors](tile);
+      else
+        tiles_.run(tile, vectors, (next - row) * output_.width());
+      row = next;
+    }
+  }
+
+  Convolution convolution_;
+  ConvolutionWindow window_;
+  const GemmTiles& tiles_;
+  bool copy_;
+  TensorDesc input_;
+  TensorDesc weight_;
+  int64_t bias_stride_;
+  ImageRows output_;
+  ImageRows addend_;
+  size_t output_index_;
+  size_t addend_index_ = 0;  // 0: none
+  int64_t group_in_ = 0;
+  int64_t group_out_ = 0;
+  Panels panels_;
+  std::vector<int64_t> runs_;
+  int64_t run_length_ = 0;
+  int64_t pixel_step_ = 0;  // between windows
+  int64_t row_step_ = 0;
+  int64_t copied_row_ = 0;
+  int64_t line_rows_ = 1;
+  int64_t block_rows_ = 1;
+  bool single_ = false;  // one pixel in all
+};
+
+}  // namespace
+
+std::vector<KernelPtr> dense_convolution_candidates(const Convolution& convolution,
+                                                    std::span<const TensorDesc> operands) {
+  const ConvolutionWindow window(convolution, operands);
+  const ImageRows output(operands.back());
+  if (!output.channels_last()) return {};
+  if (convolution.epilogue.add && !ImageRows(operands[operands.size() - 2]).channels_last())
+    return {};
+  const GemmTiles& tiles = gemm_tiles();
+  const bool in_place = window.in_place() && !convolution.relu_input;
+
+  // The panel widths, the most promising first.
+  const TensorDesc& weight = operands[1];
+  const int64_t columns = weight.sizes[0] / convolution.groups;
+  const int64_t depth = weight.sizes[1] * weight.sizes[2] * weight.sizes[3];
+  const bool merged = window.pointwise();
+  const int64_t rows =
+      merged ? output.numel() / std::max<int64_t>(output.channels(), 1) : output.width();
+  std::vector<std::pair<double, int64_t>> widths;
+  for (int64_t most = 1; most <= tiles.max_vectors; ++most) {
+    const Panels panels = Panels::cut(columns, depth, tiles.lanes, most);
+    if (panels.vectors != most) continue;
+    widths.emplace_back(panels.estimate(tiles, 1, rows), most);
+  }
+  std::stable_sort(widths.begin(), widths.end());
+  std::vector<KernelPtr> list;
+  for (size_t i = 0; i < std::min<size_t>(widths.size(), 3); ++i) {
+    if (i > 0 && widths[i].first > 1.3 * widths[0].first) break;
+    list.push_back(std::make_shared<DenseConvolution>(convolution, operands, tiles,
+                                                      widths[i].second, !in_place));
+    const bool worth_a_copy = in_place && i == 0 && window.pointwise() && rows > 1;
+    if (worth_a_copy)
+      list.push_back(
+          std::make_shared<DenseConvolution>(convolution, operands, tiles, widths[i].second, true));
+  }
+  return list;
+}
+
+}  // namespace nimble

@@ -1,0 +1,259 @@
+// Per-target: the register tile. See gemm_tile.h.
+#if defined(NIMBLE_KERNELS_GEMM_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef NIMBLE_KERNELS_GEMM_TILE_INL_H_
+#undef NIMBLE_KERNELS_GEMM_TILE_INL_H_
+#else
+#define NIMBLE_KERNELS_GEMM_TILE_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <utility>
+
+#include "nimble/kernels/epilogue-inl.h"
+#include "nimble/kernels/gemm_tile.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace nimble::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Accumulators, a panel row and one broadcast have to fit in the registers.
+constexpr int max_tile_rows(int vectors) {
+  if (HWY_TARGET <= HWY_AVX3) return vectors == 1 ? 28 : vectors == 2 ? 14 : vectors == 3 ? 9 : 6;
+  return vectors == 1 ? 12 : vectors == 2 ? 6 : vectors == 3 ? 4 : 0;
+}
+inline constexpr int kTileVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 3;
+
+template <class F, size_t... kI>
+HWY_INLINE void unrolled(std::index_sequence<kI...>, const F& f) {
+  (f(std::integral_constant<size_t, kI>()), ...);
+}
+#define NIMBLE_UNROLL(n, i) unrolled(std::make_index_sequence<(n)>(), [&](auto i) HWY_ATTR __attribute__((always_inline))
+
+template <size_t kRows, size_t kVectors>
+struct RegisterTile {
+  using D = hn::ScalableTag<float>;
+  using V = hn::Vec<D>;
+  // Rows of `a` per pointer: [p], [p + stride] and [p + 2 * stride] need no register of their own.
+  static constexpr size_t kRowsPerPointer = 3;
+  static constexpr size_t kPointers = (kRows + kRowsPerPointer - 1) / kRowsPerPointer;
+
+  V sum[kRows * kVectors];
+
+  HWY_INLINE void step(const char* const (&a)[kPointers], size_t stride, size_t k, const float* b) {
+    const D d;
+    V panel[kVectors];
+    NIMBLE_UNROLL(kVectors, v) {
+      panel[v] = hn::Load(d, b + v * hn::Lanes(D()));
+    });
+    NIMBLE_UNROLL(kRows, m) {
+      const char* row = a[m / kRowsPerPointer] + (m % kRowsPerPointer) * stride;
+      const V value = hn::Set(d, reinterpret_cast<const float*>(row)[k]);
+      NIMBLE_UNROLL(kVectors, v) {
+        sum[m * kVectors + v] = hn::MulAdd(value, panel[v], sum[m * kVectors + v]);
+      });
+    });
+  }
+};
+
+// From sums to results in memory.
+template <size_t kRows, size_t kVectors>
+HWY_INLINE void finish_tile(const GemmTile& tile,
+                            hn::Vec<hn::ScalableTag<float>> (&sum)[kRows * kVectors]) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<hn::ScalableTag<float>>;
+  const size_t lanes = hn::Lanes(d);
+  const Epilogue& epilogue = *tile.epilogue;
+  ClampBounds first, last;
+  const bool clamps = is_clamp(epilogue.first, first) && is_clamp(epilogue.last, last);
+  if (clamps && epilogue.first.kind != ActivationKind::kNone) {
+    const V low = hn::Set(d, first.low), high = hn::Set(d, first.high);
+    NIMBLE_UNROLL(kRows * kVectors, i) {
+      sum[i] = at_most(at_least(sum[i], low), high);
+    });
+  }
+  const size_t tail = static_cast<size_t>(tile.columns) - (kVectors - 1) * lanes;
+  if (clamps && tile.addend != nullptr) {
+    const float* addend = tile.addend;
+    NIMBLE_UNROLL(kRows, m) {
+      const hn::ScalableTag<float> dd;
+      NIMBLE_UNROLL(kVectors, v) {
+        V& x = sum[m * kVectors + v];
+        const float* from = addend + v * hn::Lanes(dd);
+        if (v + 1 < kVectors)
+          x = hn::Add(x, hn::LoadU(dd, from));
+        else
+          x = hn::Add(x, load_first(dd, from, tail));
+      });
+      addend += tile.addend_row;
+    });
+  }
+  if (clamps && epilogue.last.kind != ActivationKind::kNone) {
+    const V low = hn::Set(d, last.low), high = hn::Set(d, last.high);
+    NIMBLE_UNROLL(kRows * kVectors, i) {
+      sum[i] = at_most(at_least(sum[i], low), high);
+    });
+  }
+  float* c = tile.c;
+  NIMBLE_UNROLL(kRows, m) {
+    const hn::ScalableTag<float> dd;
+    NIMBLE_UNROLL(kVectors, v) {
+      float* to = c + v * hn::Lanes(dd);
+      if (v + 1 < kVectors)
+        hn::StoreU(sum[m * kVectors + v], dd, to);
+      else
+        store_first(dd, sum[m * kVectors + v], to, tail);
+    });
+    c += tile.c_row;
+  });
+  if (!clamps) {
+    for (size_t m = 0; m < kRows; ++m)
+      finish_row(d, epilogue, tile.addend ? tile.addend + m * tile.addend_row : nullptr,
+                 tile.c + m * tile.c_row, static_cast<size_t>(tile.columns));
+  }
+}
+
+template <size_t kRows, size_t kVectors>
+void gemm_tile(const GemmTile& tile) {
+  using Tile = RegisterTile<kRows, kVectors>;
+  const typename Tile::D d;
+  constexpr size_t kUnroll = 4;
+  const size_t lanes = hn::Lanes(d);
+
+  Tile t;
+  if (tile.bias != nullptr) {
+    NIMBLE_UNROLL(kRows * kVectors, i) {
+      t.sum[i] = hn::Load(d, tile.bias + (i % kVectors) * hn::Lanes(hn::ScalableTag<float>()));
+    });
+  } else {
+    NIMBLE_UNROLL(kRows * kVectors, i) {
+      t.sum[i] = hn::Zero(hn::ScalableTag<float>());
+    });
+  }
+
+  size_t stride = static_cast<size_t>(tile.a_row) * sizeof(float);
+  const float* b = tile.b;
+  for (int64_t r = 0; r < tile.run_count; ++r) {
+    const char* a[Tile::kPointers];
+    const char* first = reinterpret_cast<const char*>(tile.a + tile.runs[r]);
+    NIMBLE_UNROLL(Tile::kPointers, p) {
+      a[p] = first + p * Tile::kRowsPerPointer * stride;
+    });
+    int64_t k = tile.run_length;
+    for (; k >= static_cast<int64_t>(kUnroll); k -= kUnroll) {
+      // Opaque, or the compiler makes an induction variable of every row and runs out of registers.
+      NIMBLE_UNROLL(Tile::kPointers, p) {
+        asm("" : "+r"(a[p]));
+      });
+      asm("" : "+r"(stride));
+      NIMBLE_UNROLL(kUnroll, u) {
+        t.step(a, stride, u, b + u * kVectors * hn::Lanes(hn::ScalableTag<float>()));
+      });
+      NIMBLE_UNROLL(Tile::kPointers, p) {
+        a[p] += kUnroll * sizeof(float);
+      });
+      b += kUnroll * kVectors * lanes;
+    }
+    for (; k > 0; --k) {
+      NIMBLE_UNROLL(Tile::kPointers, p) {
+        asm("" : "+r"(a[p]));
+      });
+      asm("" : "+r"(stride));
+      t.step(a, stride, 0, b);
+      NIMBLE_UNROLL(Tile::kPointers, p) {
+        a[p] += sizeof(float);
+      });
+      b += kVectors * lanes;
+    }
+  }
+  finish_tile<kRows, kVectors>(tile, t.sum);
+}
+
+// One row, the sum over k cut into several chains: with few accumulators each waits for itself.
+template <size_t kVectors>
+void gemv_tile(const GemmTile& tile) {
+  using D = hn::ScalableTag<float>;
+  using V = hn::Vec<D>;
+  const D d;
+  constexpr size_t kChains = kVectors == 1 ? 8 : kVectors == 2 ? 4 : kVectors == 3 ? 3 : 2;
+  const size_t lanes = hn::Lanes(d);
+  V part[kChains * kVectors];
+  NIMBLE_UNROLL(kChains * kVectors, i) {
+    part[i] = hn::Zero(D());
+  });
+  const float* b = tile.b;
+  for (int64_t r = 0; r < tile.run_count; ++r) {
+    const float* a = tile.a + tile.runs[r];
+    int64_t k = tile.run_length;
+    for (; k >= static_cast<int64_t>(kChains); k -= kChains) {
+      NIMBLE_UNROLL(kChains, u) {
+        const V value = hn::Set(D(), a[u]);
+        NIMBLE_UNROLL(kVectors, v) {
+          part[u * kVectors + v] =
+              hn::MulAdd(value, hn::Load(D(), b + (u * kVectors + v) * hn::Lanes(D())),
+                         part[u * kVectors + v]);
+        });
+      });
+      a += kChains;
+      b += kChains * kVectors * lanes;
+    }
+    for (; k > 0; --k, ++a, b += kVectors * lanes) {
+      const V value = hn::Set(d, a[0]);
+      NIMBLE_UNROLL(kVectors, v) {
+        part[v] = hn::MulAdd(value, hn::Load(D(), b + v * hn::Lanes(D())), part[v]);
+      });
+    }
+  }
+  V sum[kVectors];
+  NIMBLE_UNROLL(kVectors, v) {
+    sum[v] = part[v];
+    NIMBLE_UNROLL(kChains - 1, u) {
+      sum[v] = hn::Add(sum[v], part[(u + 1) * kVectors + v]);
+    });
+    if (tile.bias != nullptr)
+      sum[v] = hn::Add(sum[v], hn::Load(D(), tile.bias + v * hn::Lanes(D())));
+  });
+  finish_tile<1, kVectors>(tile, sum);
+}
+
+// to[k * to_row + c] = scale * from[c * from_column + k] for c < columns, k < depth.
+inline void transpose_columns(const float* from, int64_t from_column, int64_t columns,
+                              int64_t depth, float scale, float* to, int64_t to_row) {
+  int64_t c = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::FixedTag<float, 4> d;
+  const auto factor = hn::Set(d, scale);
+  for (; c + 4 <= columns; c += 4) {
+    const float* column = from + c * from_column;
+    int64_t k = 0;
+    for (; k + 4 <= depth; k += 4) {
+      const auto v0 = hn::Mul(hn::LoadU(d, column + k), factor);
+      const auto v1 = hn::Mul(hn::LoadU(d, column + from_column + k), factor);
+      const auto v2 = hn::Mul(hn::LoadU(d, column + 2 * from_column + k), factor);
+      const auto v3 = hn::Mul(hn::LoadU(d, column + 3 * from_column + k), factor);
+      const auto low02 = hn::InterleaveLower(d, v0, v2);
+      const auto low13 = hn::InterleaveLower(d, v1, v3);
+      const auto high02 = hn::InterleaveUpper(d, v0, v2);
+      const auto high13 = hn::InterleaveUpper(d, v1, v3);
+      float* row = to + k * to_row + c;
+      hn::StoreU(hn::InterleaveLower(d, low02, low13), d, row);
+      hn::StoreU(hn::InterleaveUpper(d, low02, low13), d, row + to_row);
+      hn::StoreU(hn::InterleaveLower(d, high02, high13), d, row + 2 * to_row);
+      hn::StoreU(hn::InterleaveUpper(d, high02, high13), d, row + 3 * to_row);
+    }
+    for (; k < depth; ++k)
+      for (int64_t i = 0; i < 4; ++i) to[k * to_row + c + i] = scale * column[i * from_column + k];
+  }
+#endif
+  for (; c < columns; ++c)
+    for (int64_t k = 0; k < depth; ++k) to[k * to_row + c] = scale * from[c * from_column + k];
+}
+
+inline void activate_floats(const Activation& activation, float* row, int64_t count) {
+  activate_row(hn::ScalableTag<float>(), activation, row, static_cast<size_t>(count));
+}
+
+}  // namespace nimble::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

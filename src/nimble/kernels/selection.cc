@@ -1,0 +1,229 @@
+#include "nimble/kernels/selection.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+namespace nimble {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Repeats a measurement until it has taken this long together, at most kMostRuns times.
+constexpr double kBudgetNs = 2e6;
+constexpr int kMostRuns = 20;
+constexpr int kFewestRuns = 3;
+
+class PlainLoops : public Kernel {
+ public:
+  PlainLoops(OpAttributes attributes, std::span<const TensorDesc> operands)
+      : attributes_(std::move(attributes)), operands_(operands.begin(), operands.end()) {}
+  std::string name() const override { return "plain loops"; }
+  Work work() const override { return {}; }
+  void run(const KernelArguments& arguments) const override {
+    compute_reference(attributes_, operands_, arguments.operands);
+  }
+
+ private:
+  OpAttributes attributes_;
+  std::vector<TensorDesc> operands_;
+};
+
+struct AlignedDelete {
+  void operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t(64)); }
+};
+using AlignedMemory = std::unique_ptr<std::byte, AlignedDelete>;
+
+AlignedMemory allocate(size_t bytes) {
+  return AlignedMemory(
+      static_cast<std::byte*>(::operator new(bytes + 64, std::align_val_t(64))));
+}
+
+// Numbers between -1 and 1 for floats, 0 for anything else (an index).
+void fill(std::byte* memory, size_t bytes, bool floats) {
+  if (!floats) {
+    std::memset(memory, 0, bytes);
+    return;
+  }
+  uint32_t state = 12345;
+  auto* numbers = reinterpret_cast<float*>(memory);
+  for (size_t i = 0; i < bytes / sizeof(float); ++i) {
+    state = state * 1664525 + 1013904223;
+    numbers[i] = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
+  }
+}
+
+double time_of(const Kernel& kernel, std::span<const TensorDesc> operands) {
+  std::vector<AlignedMemory> memory;
+  std::vector<void*> pointers;
+  for (const TensorDesc& desc : operands) {
+    const auto bytes = static_cast<size_t>(desc.end_byte());
+    memory.push_back(allocate(bytes));
+    fill(memory.back().get(), bytes, desc.dtype.name == "float32");
+    pointers.push_back(memory.back().get() + desc.begin_byte());
+  }
+  const Part whole = kernel.work().whole();
+  const AlignedMemory packed = allocate(kernel.packed_bytes());
+  const AlignedMemory scratch = allocate(kernel.scratch_bytes(whole));
+  kernel.pack(pointers.data(), packed.get());
+  const KernelArguments arguments{pointers.data(), packed.get(), scratch.get(), whole};
+  kernel.run(arguments);
+  double best = std::numeric_limits<double>::infinity();
+  double spent = 0;
+  for (int run = 0; run < kMostRuns && (run < kFewestRuns || spent < kBudgetNs); ++run) {
+    const Clock::time_point start = Clock::now();
+    kernel.run(arguments);
+    const double ns = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
+    best = std::min(best, ns);
+    spent += ns;
+  }
+  return best;
+}
+
+// A text that is equal for equal ops.
+class Key {
+ public:
+  void add(std::span<const TensorDesc> operands) {
+    for (const TensorDesc& desc : operands) {
+      add(desc.dtype.code);
+      add(desc.sizes);
+      add(desc.strides);
+    }
+  }
+  template <class Attributes>
+  void add_attributes(const Attributes& attributes) {
+    // Plain structs of numbers are their bytes; the others are written out.
+    if constexpr (std::is_same_v<Attributes, Chain>) {
+      add(attributes.inputs);
+      add(attributes.outputs);
+      for (const ChainStep& step : attributes.steps) {
+        add(step.op);
+        for (int reg : {step.x, step.y, step.z}) add(reg);
+        add(step.value);
+        add(step.activation);
+      }
+    } else if constexpr (std::is_same_v<Attributes, Reduce>) {
+      add(attributes.kind);
+      add(attributes.dims);
+    } else if constexpr (std::is_same_v<Attributes, Pad>) {
+      add(attributes.begin);
+      add(attributes.value);
+    } else if constexpr (std::is_same_v<Attributes, Convolution>) {
+      add(attributes.stride);
+      add(attributes.padding);
+      add(attributes.dilation);
+      add(attributes.groups);
+      for (bool flag : {attributes.bias, attributes.relu_input, attributes.allow_winograd})
+        add(flag);
+      add(attributes.epilogue);
+    } else if constexpr (std::is_same_v<Attributes, SeparableConvolution>) {
+      add_attributes(attributes.depthwise);
+      add_attributes(attributes.pointwise);
+    } else if constexpr (std::is_same_v<Attributes, MatMul>) {
+      add(attributes.constant_b);
+      add(attributes.alpha);
+      add(attributes.bias);
+      add(attributes.epilogue);
+    } else if constexpr (std::is_same_v<Attributes, Pool>) {
+      add(attributes.kind);
+      for (const auto& pair : {attributes.kernel, attributes.stride, attributes.padding,
+                               attributes.far_padding, attributes.dilation})
+        add(pair);
+      add(attributes.count_include_pad);
+      add(attributes.divisor);
+      add(attributes.epilogue);
+    } else {
+      // Of these the time depends on the tensors alone, and little on the rest.
+      text_ += describe(OpAttributes(attributes));
+      if constexpr (std::is_same_v<Attributes, Softmax>) add(attributes.dim);
+      if constexpr (std::is_same_v<Attributes, LayerNorm>) {
+        add(attributes.dims);
+        add(attributes.epsilon);
+        add(attributes.weight);
+        add(attributes.bias);
+      }
+      if constexpr (std::is_same_v<Attributes, GroupNorm>) {
+        add(attributes.groups);
+        add(attributes.epsilon);
+        add(attributes.weight);
+        add(attributes.bias);
+      }
+      if constexpr (std::is_same_v<Attributes, Attention>) {
+        add(attributes.scale);
+        add(attributes.causal);
+        add(attributes.mask);
+      }
+      if constexpr (std::is_same_v<Attributes, Resize>) {
+        add(attributes.align_corners);
+        add(attributes.scale);
+      }
+    }
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  template <class T>
+  void add(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    text_.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  void add(const Activation& activation) {
+    add(activation.kind);
+    add(activation.a);
+    add(activation.b);
+  }
+  void add(const Epilogue& epilogue) {
+    add(epilogue.first);
+    add(epilogue.add);
+    add(epilogue.last);
+  }
+  template <class T>
+  void add(const std::vector<T>& values) {
+    add(values.size());
+    for (const T& value : values) add(value);
+  }
+
+  std::string text_;
+};
+
+std::string key_of(const OpAttributes& attributes, std::span<const TensorDesc> operands) {
+  Key key;
+  std::visit([&](const auto& a) { key.add_attributes(a); }, attributes);
+  key.add(operands);
+  return std::to_string(attributes.index()) + ":" + key.take();
+}
+
+KernelChoice measure(const OpAttributes& attributes, std::span<const TensorDesc> operands) {
+  KernelChoice choice;
+  std::vector<KernelPtr> kernels = kernel_candidates(attributes, operands);
+  if (kernels.empty()) kernels.push_back(plain_loops(attributes, operands));
+  choice.ns = std::numeric_limits<double>::infinity();
+  for (const KernelPtr& kernel : kernels) {
+    const double ns = time_of(*kernel, operands);
+    choice.candidates.push_back({kernel->name(), ns});
+    if (ns >= choice.ns) continue;
+    choice.ns = ns;
+    choice.kernel = kernel;
+  }
+  return choice;
+}
+
+}  // namespace
+
+const KernelChoice& KernelSelector::choose(const OpAttributes& attributes,
+                                           std::span<const TensorDesc> operands) {
+  const auto [place, is_new] = known_.try_emplace(key_of(attributes, operands));
+  if (is_new) place->second = measure(attributes, operands);
+  return place->second;
+}
+
+KernelPtr plain_loops(const OpAttributes& attributes, std::span<const TensorDesc> operands) {
+  return std::make_shared<PlainLoops>(attributes, operands);
+}
+
+}  // namespace nimble

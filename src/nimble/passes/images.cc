@@ -1,0 +1,89 @@
+#include "nimble/passes/images.h"
+
+#include <algorithm>
+
+#include "nimble/kernels/kernel.h"
+
+namespace nimble {
+namespace {
+
+constexpr int64_t kFewChannels = 4;  // the first convolution of a network reads any strides
+
+struct ImageOperands {
+  const Graph& graph;
+  const Op& op;
+
+  std::vector<size_t> operator()(const Convolution& convolution) const {
+    const bool any_strides =
+        convolution.groups == 1 && sizes(0).size() == 4 && sizes(0)[1] <= kFewChannels;
+    return images(!any_strides, 2 + convolution.bias, convolution.epilogue.add);
+  }
+  std::vector<size_t> operator()(const SeparableConvolution& both) const {
+    return images(true, 3 + both.depthwise.bias + both.pointwise.bias, both.pointwise.epilogue.add);
+  }
+  std::vector<size_t> operator()(const Pool& pool) const {
+    return images(true, 1, pool.epilogue.add);
+  }
+  std::vector<size_t> operator()(const AdaptivePool&) const { return images(true, 1, false); }
+  std::vector<size_t> operator()(const Resize&) const { return images(true, 1, false); }
+  std::vector<size_t> operator()(const GroupNorm& norm) const {
+    return images(true, 1 + norm.weight + norm.bias, false);
+  }
+  template <class Other>
+  std::vector<size_t> operator()(const Other&) const {
+    return {};
+  }
+
+ private:
+  const std::vector<int64_t>& sizes(size_t operand) const {
+    return graph.desc_of(op.operands[operand]).sizes;
+  }
+  std::vector<size_t> images(bool input, size_t next, bool addend) const {
+    if (sizes(0).size() != 4) return {};
+    std::vector<size_t> operands;
+    if (input) operands.push_back(0);
+    operands.push_back(next);  // the addend or the output
+    if (addend) operands.push_back(next + 1);
+    return operands;
+  }
+};
+
+}  // namespace
+
+TensorDesc channels_last(const DType& dtype, const std::vector<int64_t>& sizes) {
+  const int64_t c = sizes[1];
+  const int64_t h = sizes[2];
+  const int64_t w = sizes[3];
+  return {.dtype = dtype, .sizes = sizes, .strides = {h * w * c, 1, w * c, c}};
+}
+
+std::optional<TensorDesc> as_image(const TensorDesc& desc) {
+  if (desc.sizes.size() != 4) return std::nullopt;
+  const int64_t n = desc.sizes[0];
+  const int64_t c = desc.sizes[1];
+  const int64_t h = desc.sizes[2];
+  const int64_t w = desc.sizes[3];
+  const auto& strides = desc.strides;
+  const int64_t pixel = w > 1 ? strides[3] : h > 1 ? strides[2] : n > 1 ? strides[0] : c;
+  if (pixel < c) return std::nullopt;
+  TensorDesc image = desc;
+  image.strides = {h * w * pixel, 1, w * pixel, pixel};
+  for (size_t d = 0; d < 4; ++d)
+    if (desc.sizes[d] > 1 && strides[d] != image.strides[d]) return std::nullopt;
+  return image;
+}
+
+std::vector<size_t> image_operands(const Graph& graph, const Op& op) {
+  if (!op.attributes || op.operands.empty()) return {};
+  return std::visit(ImageOperands{graph, op}, *op.attributes);
+}
+
+bool kernels_take(const Graph& graph, const Op& op, const std::vector<TensorDesc>& changed) {
+  if (std::holds_alternative<Concatenation>(*op.attributes)) return true;
+  if (!kernel_candidates(*op.attributes, changed).empty()) return true;
+  std::vector<TensorDesc> now;
+  for (size_t i = 0; i < changed.size(); ++i) now.push_back(graph.desc_of(op.operands[i]));
+  return kernel_candidates(*op.attributes, now).empty();
+}
+
+}  // namespace nimble

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "nimble/graph/graph.h"
+
+// How images lie in memory, and who minds.
+namespace nimble {
+
+// [N, C, H, W] in the order N, H, W, C without gaps, at the beginning of its memory.
+TensorDesc channels_last(const DType& dtype, const std::vector<int64_t>& sizes);
+
+// A tensor as image kernels take it: channels next to each other, pixels at a constant distance.
+// Dims of size 1 get the strides they would have with more. None if it lies otherwise.
+std::optional<TensorDesc> as_image(const TensorDesc& desc);
+
+// Which operands of an op must be like that; none for ops that are no image kernels.
+std::vector<size_t> image_operands(const Graph& graph, const Op& op);
+
+// Whether an op of ours could still be computed with other views: `changed` of its operands, as
+// many as `attributes` describes. True if no kernel is lost by it.
+bool kernels_take(const Graph& graph, const Op& op, const std::vector<TensorDesc>& changed);
+
+}  // namespace nimble

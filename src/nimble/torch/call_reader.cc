@@ -1,0 +1,188 @@
+#include "nimble/torch/call_reader.h"
+
+#include <ATen/ATen.h>
+
+#include <cstring>
+
+#include "nimble/base/error.h"
+
+namespace nimble {
+namespace {
+
+bool is_float32(const TensorDesc& desc) {
+  return desc.dtype.code == static_cast<int8_t>(at::kFloat) && !desc.conjugate && !desc.negative;
+}
+
+}  // namespace
+
+CallReader::CallReader(const Recording& recording, const Op& recorded, const Graph& recorded_graph,
+                       Graph& imported, std::vector<MemoryId>& memory_of_value,
+                       const std::vector<bool>& value_is_needed)
+    : recording_(recording),
+      recorded_(recorded),
+      call_(recording.calls[recorded.call.index]),
+      recorded_graph_(recorded_graph),
+      imported_(imported),
+      memory_of_value_(memory_of_value),
+      value_is_needed_(value_is_needed) {}
+
+const TensorSlot* CallReader::slot(size_t position, int32_t element) const {
+  for (const TensorSlot& slot : call_.tensors)
+    if (slot.position == position && slot.element == element) return &slot;
+  return nullptr;
+}
+
+const Operand* CallReader::operand(ViewId view, bool written) const {
+  for (const Operand& operand : recorded_.operands)
+    if (operand.view == view && (written ? operand.writes : operand.reads)) return &operand;
+  return nullptr;
+}
+
+bool CallReader::is_tensor(size_t position) const {
+  return slot(position) != nullptr;
+}
+
+bool CallReader::has(size_t position) const {
+  return is_tensor(position) ||
+         (position < call_.arguments.size() && !call_.arguments[position].isNone());
+}
+
+std::optional<TensorRef> CallReader::read(const TensorSlot& slot) const {
+  const Operand* operand = this->operand(slot.view, false);
+  if (!operand) return std::nullopt;
+  return TensorRef{memory_of_value_[operand->before.index],
+                   recorded_graph_.views[slot.view.index].desc};
+}
+
+std::optional<TensorRef> CallReader::tensor_of_any_type(size_t position) const {
+  const TensorSlot* slot = this->slot(position);
+  return slot ? read(*slot) : std::nullopt;
+}
+
+std::optional<TensorRef> CallReader::tensor(size_t position) const {
+  std::optional<TensorRef> tensor = tensor_of_any_type(position);
+  if (tensor && !is_float32(tensor->desc)) return std::nullopt;
+  return tensor;
+}
+
+std::vector<TensorRef> CallReader::tensors(size_t position) const {
+  std::vector<TensorRef> found;
+  for (int32_t i = 0;; ++i) {
+    const TensorSlot* slot = this->slot(position, i);
+    if (!slot) return found;
+    const std::optional<TensorRef> tensor = read(*slot);
+    if (!tensor || !is_float32(tensor->desc)) return {};
+    found.push_back(*tensor);
+  }
+}
+
+std::optional<double> CallReader::number(size_t position) const {
+  if (const TensorSlot* slot = this->slot(position)) {
+    const View& view = recorded_graph_.views[slot->view.index];
+    const Buffer& buffer = recording_.trace.buffers[view.buffer.index];
+    if (!view.desc.wrapped_number || buffer.role != Role::kConstant) return std::nullopt;
+    const auto* memory =
+        static_cast<const char*>(recording_.storages[view.buffer.index].data()) +
+        view.desc.begin_byte();
+    if (view.desc.dtype.code == static_cast<int8_t>(at::kDouble)) {
+      double value;
+      std::memcpy(&value, memory, sizeof value);
+      return value;
+    }
+    if (view.desc.dtype.code == static_cast<int8_t>(at::kLong)) {
+      int64_t value;
+      std::memcpy(&value, memory, sizeof value);
+      return static_cast<double>(value);
+    }
+    return std::nullopt;
+  }
+  const c10::IValue& value = call_.arguments[position];
+  if (!value.isScalar() || value.isComplexDouble()) return std::nullopt;
+  return value.toScalar().toDouble();
+}
+
+int64_t CallReader::integer(size_t position) const {
+  return call_.arguments[position].toInt();
+}
+
+bool CallReader::flag(size_t position) const {
+  return call_.arguments[position].toBool();
+}
+
+std::vector<int64_t> CallReader::integers(size_t position) const {
+  const c10::IValue& value = call_.arguments[position];
+  if (value.isNone()) return {};
+  if (value.isInt()) return {value.toInt()};
+  return value.toIntVector();
+}
+
+std::string CallReader::text(size_t position) const {
+  return std::string(call_.arguments[position].toStringView());
+}
+
+bool CallReader::is_constant(const TensorRef& tensor) const {
+  const Memory& memory = imported_.memories[tensor.memory.index];
+  if (memory.role == Role::kConstant) return true;
+  if (memory.role != Role::kExternal) return false;
+  for (const Op& op : recorded_graph_.ops)
+    for (const Operand& operand : op.operands)
+      if (operand.writes && recorded_graph_.memories[operand.memory.index].buffer == memory.buffer)
+        return false;
+  return true;
+}
+
+const Operand* CallReader::result_operand() const {
+  const Operand* result = nullptr;
+  for (const Operand& operand : recorded_.operands) {
+    if (!operand.writes) continue;
+    if (recorded_graph_.memories[operand.memory.index].role == Role::kGenerator) continue;
+    const bool first = call_.results.empty() || operand.view == call_.results.front().view;
+    if (first && !result) {
+      result = &operand;
+      continue;
+    }
+    if (operand.before == operand.after || value_is_needed_[operand.after.index]) return nullptr;
+  }
+  if (!result || result->before == result->after) return nullptr;
+  const Memory& memory = recorded_graph_.memories[result->memory.index];
+  return memory.role == Role::kIntermediate ? result : nullptr;
+}
+
+std::optional<TensorDesc> CallReader::result() const {
+  const Operand* operand = result_operand();
+  if (!operand) return std::nullopt;
+  return recorded_graph_.desc_of(*operand);
+}
+
+void CallReader::add(OpAttributes attributes, const std::vector<TensorRef>& inputs, MemoryId result,
+                     TensorDesc desc) {
+  Op op;
+  op.name = recorded_.name;
+  op.module = recorded_.module;
+  op.source = recorded_.source;
+  op.attributes = std::move(attributes);
+  for (const TensorRef& input : inputs)
+    op.operands.push_back(reading(input.memory, add_view(imported_, input.desc)));
+  op.operands.push_back(writing(result, add_view(imported_, std::move(desc))));
+  imported_.ops.push_back(std::move(op));
+}
+
+TensorRef CallReader::emit(OpAttributes attributes, const std::vector<TensorRef>& inputs,
+                           TensorDesc desc) {
+  const MemoryId memory = add_memory(imported_, desc.end_byte());
+  add(std::move(attributes), inputs, memory, desc);
+  return {memory, std::move(desc)};
+}
+
+void CallReader::emit_result(OpAttributes attributes, const std::vector<TensorRef>& inputs,
+                             TensorDesc desc) {
+  const Operand* result = result_operand();
+  NIMBLE_ASSERT(result, recorded_.name);
+  const Memory& recorded = recorded_graph_.memories[result->memory.index];
+  const MemoryId memory = add_memory(imported_, static_cast<int64_t>(recorded.bytes));
+  imported_.memories[memory.index].buffer = recorded.buffer;
+  memory_of_value_[result->after.index] = memory;
+  add(std::move(attributes), inputs, memory, std::move(desc));
+}
+
+}  // namespace nimble

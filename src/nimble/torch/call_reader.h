@@ -1,0 +1,67 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "nimble/passes/rewrite.h"
+#include "nimble/torch/recording.h"
+
+namespace nimble {
+
+// A tensor of the imported graph.
+struct TensorRef {
+  MemoryId memory;
+  TensorDesc desc;
+};
+
+// Reads the arguments of one recorded call for its import, and writes what it is in our terms.
+class CallReader {
+ public:
+  // `recorded` is the op of the recorded graph; its memories stand for those of `imported` through
+  // `memory_of_value`.
+  CallReader(const Recording& recording, const Op& recorded, const Graph& recorded_graph,
+             Graph& imported, std::vector<MemoryId>& memory_of_value,
+             const std::vector<bool>& value_is_needed);
+
+  const Op& op() const { return recorded_; }
+  bool has(size_t position) const;  // a tensor or a value, not None
+  bool is_tensor(size_t position) const;
+  // float32 unless said otherwise; none if it is not there or of another type.
+  std::optional<TensorRef> tensor(size_t position) const;
+  std::optional<TensorRef> tensor_of_any_type(size_t position) const;
+  std::vector<TensorRef> tensors(size_t position) const;  // of a list; empty if one does not fit
+  // A Python number that became a tensor, or a scalar argument.
+  std::optional<double> number(size_t position) const;
+  int64_t integer(size_t position) const;
+  bool flag(size_t position) const;
+  std::vector<int64_t> integers(size_t position) const;
+  std::string text(size_t position) const;
+  bool is_constant(const TensorRef& tensor) const;
+
+  // The description of the one result that matters: an intermediate that the call writes whole.
+  // None if it is not such a one, or if another result is used by somebody.
+  std::optional<TensorDesc> result() const;
+
+  // Adds an op of ours whose result is a new memory, seen as `desc`.
+  TensorRef emit(OpAttributes attributes, const std::vector<TensorRef>& inputs, TensorDesc desc);
+  // Adds the op of ours that makes the call's result, seen as `desc` (other dims, same elements).
+  void emit_result(OpAttributes attributes, const std::vector<TensorRef>& inputs, TensorDesc desc);
+
+ private:
+  const TensorSlot* slot(size_t position, int32_t element = -1) const;
+  const Operand* operand(ViewId view, bool written) const;
+  std::optional<TensorRef> read(const TensorSlot& slot) const;
+  const Operand* result_operand() const;
+  void add(OpAttributes attributes, const std::vector<TensorRef>& inputs, MemoryId result,
+           TensorDesc desc);
+
+  const Recording& recording_;
+  const Op& recorded_;
+  const RecordedCall& call_;
+  const Graph& recorded_graph_;
+  Graph& imported_;
+  std::vector<MemoryId>& memory_of_value_;
+  const std::vector<bool>& value_is_needed_;
+};
+
+}  // namespace nimble

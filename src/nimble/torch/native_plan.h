@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nimble/passes/pipeline.h"
+#include "nimble/torch/plan.h"
+
+namespace nimble {
+
+struct NativePlanOptions {
+  size_t workers = 1;
+  bool winograd = true;
+};
+
+// The program on our own kernels as far as there are any: imported, rewritten by the passes, kernels
+// chosen by measuring, large ops divided for that many workers.
+struct NativePlan {
+  std::unique_ptr<Plan> plan;  // null: no op of ours in it
+  std::vector<PassRecord> passes;
+  size_t distinct_ops = 0;
+  size_t framework_ops = 0;  // left in it
+  double select_ms = 0;
+};
+NativePlan make_native_plan(const Plan& framework, const NativePlanOptions& options);
+
+}  // namespace nimble

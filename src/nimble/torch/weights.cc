@@ -1,0 +1,292 @@
+#include "nimble/torch/weights.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <unordered_set>
+
+#include "nimble/base/error.h"
+#include "nimble/passes/rewrite.h"
+#include "nimble/torch/memory_slot.h"
+#include "nimble/torch/replay_guard.h"
+#include "nimble/torch/tensor_conversion.h"
+
+namespace nimble {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+uint64_t next_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
+
+bool is_packed_operand(const Op& op, size_t operand, const Kernel& kernel) {
+  if (kernel.packed_bytes() == 0) return false;
+  if (const auto* conv = attributes_of<Convolution>(op)) return operand >= 1 && operand <= (conv->bias ? 2u : 1u);
+  if (const auto* both = attributes_of<SeparableConvolution>(op))
+    return operand >= 1 && operand <= 2u + both->depthwise.bias + both->pointwise.bias;
+  if (const auto* matmul = attributes_of<MatMul>(op)) return matmul->constant_b && operand == 1;
+  return false;
+}
+
+void WeightImage::Free::operator()(std::byte* memory) const {
+  ::operator delete(memory, std::align_val_t(kAlignment));
+}
+
+WeightImage::Block WeightImage::allocate(size_t bytes) {
+  return Block(static_cast<std::byte*>(::operator new(bytes, std::align_val_t(kAlignment))));
+}
+
+// Runs the constant ops in order and packs each op's weights as soon as they are there, so that
+// what is only packed lives shortly.
+class WeightImage::Filler {
+ public:
+  explicit Filler(WeightImage& image)
+      : image_(image),
+        graph_(image.plan_.graph),
+        pending_uses_(graph_.memories.size()),
+        temporary_(graph_.memories.size()),
+        ready_(graph_.memories.size(), true) {
+    for (const Op& op : graph_.constant_ops)
+      for (const Operand& operand : op.operands)
+        if (operand.writes) ready_[operand.memory.index] = false;
+    std::vector<bool> seen(image.packed_.size());
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      const Op& op = graph_.ops[i];
+      if (op.call.valid() || !image_.packed_[op.group] || seen[op.group]) continue;
+      seen[op.group] = true;
+      to_pack_.push_back(i);
+    }
+    for (const Op& op : graph_.constant_ops) count(op, 1);
+    for (size_t i : to_pack_) count(graph_.ops[i], 1);
+    waiting_.resize(graph_.memories.size());
+    for (size_t i : to_pack_)
+      for (const Operand& operand : graph_.ops[i].operands)
+        if (!ready_[operand.memory.index]) waiting_[operand.memory.index].push_back(i);
+  }
+
+  void run() {
+    for (size_t i : to_pack_) pack_if_ready(i);
+    for (const Op& op : graph_.constant_ops) {
+      compute(op);
+      count(op, -1);
+      for (const Operand& operand : op.operands) {
+        if (!operand.writes) continue;
+        ready_[operand.memory.index] = true;
+        for (size_t i : waiting_[operand.memory.index]) pack_if_ready(i);
+      }
+    }
+  }
+
+ private:
+  void count(const Op& op, int by) {
+    for (const Operand& operand : op.operands) {
+      int& uses = pending_uses_[operand.memory.index];
+      uses += by;
+      if (by < 0 && uses == 0) temporary_[operand.memory.index].reset();
+    }
+  }
+
+  std::byte* address(MemoryId id) {
+    const Memory& memory = graph_.memories[id.index];
+    if (memory.role == Role::kExternal || memory.role == Role::kConstant)
+      return static_cast<std::byte*>(
+          const_cast<void*>(image_.plan_.recording.storages[memory.buffer.index].data()));
+    if (memory.role != Role::kFolded) return nullptr;
+    if (void* kept = image_.folded_[id.index]) return static_cast<std::byte*>(kept);
+    Block& block = temporary_[id.index];
+    if (!block) block = allocate(memory.bytes);
+    return block.get();
+  }
+
+  void pack_if_ready(size_t index) {
+    const Op& op = graph_.ops[index];
+    for (const Operand& operand : op.operands)
+      if (!ready_[operand.memory.index]) return;
+    std::vector<void*> pointers;
+    for (const Operand& operand : op.operands) {
+      std::byte* base = address(operand.memory);
+      pointers.push_back(base ? base + graph_.desc_of(operand).begin_byte() : nullptr);
+    }
+    image_.plan_.kernels[op.kernel.index].kernel->pack(pointers.data(), image_.packed_[op.group]);
+    count(op, -1);
+  }
+
+  void compute(const Op& op) {
+    if (op.call.valid()) {
+      compute_by_framework(op);
+      return;
+    }
+    std::vector<TensorDesc> descs;
+    std::vector<void*> pointers;
+    for (const Operand& operand : op.operands) {
+      descs.push_back(graph_.desc_of(operand));
+      pointers.push_back(address(operand.memory) + descs.back().begin_byte());
+    }
+    std::vector<KernelPtr> kernels = kernel_candidates(*op.attributes, descs);
+    const KernelPtr kernel =
+        kernels.empty() ? plain_loops(*op.attributes, descs) : std::move(kernels.front());
+    const Part whole = kernel->work().whole();
+    const Block packed = allocate(kernel->packed_bytes());
+    const Block scratch = allocate(kernel->scratch_bytes(whole));
+    kernel->pack(pointers.data(), packed.get());
+    kernel->run({pointers.data(), packed.get(), scratch.get(), whole});
+  }
+
+  at::Tensor tensor(const Operand& operand) {
+    const c10::Storage storage = unbound_storage(graph_.memories[operand.memory.index].bytes);
+    storage.unsafeGetStorageImpl()->set_data_ptr_noswap(
+        at::DataPtr(address(operand.memory), at::kCPU));
+    return make_tensor(graph_.desc_of(operand), storage);
+  }
+
+  void compute_by_framework(const Op& op) {
+    const RecordedCall& call = image_.plan_.recording.calls[op.call.index];
+    const auto operand = [&](ViewId view, bool written) -> const Operand& {
+      for (const Operand& candidate : op.operands)
+        if (candidate.view == view && candidate.writes == written) return candidate;
+      throw InternalError("a constant call has an operand that is not there");
+    };
+    torch::jit::Stack stack = call.arguments;
+    for (const TensorSlot& slot : call.tensors) {
+      at::Tensor argument = tensor(operand(slot.view, false));
+      if (slot.element < 0) {
+        stack[slot.position] = std::move(argument);
+        continue;
+      }
+      c10::List<c10::IValue> list = stack[slot.position].toList().copy();
+      list.set(static_cast<size_t>(slot.element), std::move(argument));
+      stack[slot.position] = std::move(list);
+    }
+    call.op.callBoxed(stack);
+    for (const ResultSlot& result : call.results) {
+      const c10::IValue& value = stack[result.position];
+      const at::Tensor computed = result.element < 0
+                                      ? value.toTensor()
+                                      : value.toListRef()[result.element].toTensor();
+      tensor(operand(result.view, true)).copy_(computed);
+    }
+  }
+
+  WeightImage& image_;
+  const Graph& graph_;
+  std::vector<int> pending_uses_;  // by memory
+  std::vector<Block> temporary_;   // by memory
+  std::vector<bool> ready_;        // by memory
+  std::vector<size_t> to_pack_;    // ops, one of each group
+  std::vector<std::vector<size_t>> waiting_;  // by memory: ops to pack
+};
+
+WeightImage::WeightImage(const Plan& plan)
+    : plan_(plan), id_(next_id()), folded_(plan.graph.memories.size()) {
+  const Graph& graph = plan.graph;
+  uint32_t groups = 0;
+  for (const Op& op : graph.ops) groups = std::max(groups, op.group + 1);
+  packed_.resize(groups);
+  const auto take = [&](size_t bytes) {
+    blocks_.push_back(allocate(bytes));
+    bytes_ += bytes;
+    return blocks_.back().get();
+  };
+  for (const Op& op : graph.ops) {
+    const Kernel* kernel = op.call.valid() ? nullptr : plan.kernels[op.kernel.index].kernel.get();
+    if (kernel && !packed_[op.group] && kernel->packed_bytes() > 0)
+      packed_[op.group] = take(kernel->packed_bytes());
+    for (size_t i = 0; i < op.operands.size(); ++i) {
+      const MemoryId id = op.operands[i].memory;
+      const Memory& memory = graph.memories[id.index];
+      if (memory.role != Role::kFolded || folded_[id.index]) continue;
+      if (kernel && is_packed_operand(op, i, *kernel)) continue;
+      folded_[id.index] = take(memory.bytes);
+    }
+  }
+}
+
+WeightImage::~WeightImage() = default;
+
+void WeightImage::fill() {
+  const FrameworkDispatch dispatch;
+  Filler(*this).run();
+}
+
+ParameterWatch::ParameterWatch(const Plan& plan, const std::vector<at::Tensor>& named) {
+  const Graph& graph = plan.graph;
+  std::vector<bool> is_source(plan.recording.storages.size());
+  const auto note = [&](const Operand& operand) {
+    const Memory& memory = graph.memories[operand.memory.index];
+    if (memory.role == Role::kExternal) is_source[memory.buffer.index] = true;
+  };
+  for (const Op& op : graph.constant_ops)
+    for (const Operand& operand : op.operands) note(operand);
+  for (const Op& op : graph.ops)
+    if (!op.call.valid())
+      for (size_t i = 0; i < op.operands.size(); ++i)
+        if (is_packed_operand(op, i, *plan.kernels[op.kernel.index].kernel)) note(op.operands[i]);
+
+  std::unordered_set<const c10::StorageImpl*> storages;
+  for (size_t i = 0; i < is_source.size(); ++i)
+    if (is_source[i]) storages.insert(plan.recording.storages[i].unsafeGetStorageImpl());
+  std::vector<at::Tensor> tensors = named;
+  tensors.insert(tensors.end(), plan.recording.external_tensors.begin(),
+                 plan.recording.external_tensors.end());
+  std::unordered_set<const void*> seen;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined() || !tensor.has_storage()) continue;
+    const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+    if (!storages.contains(storage) || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    Source& source = sources_.emplace_back();
+    source.storage = storage;
+    source.has_version = !tensor.is_inference();
+    if (source.has_version) source.version = tensor.unsafeGetTensorImpl()->version_counter();
+  }
+  remember();
+}
+
+uint64_t ParameterWatch::sample(const Source& source, size_t index) const {
+  const size_t bytes = source.storage->nbytes();
+  uint64_t value = 0;
+  if (bytes < sizeof value) {
+    std::memcpy(&value, source.storage->data(), bytes);
+    return value;
+  }
+  const size_t place = (bytes - sizeof value) / sizeof value * index / (kSamples - 1);
+  std::memcpy(&value, static_cast<const char*>(source.storage->data()) + place * sizeof value,
+              sizeof value);
+  return value;
+}
+
+void ParameterWatch::remember() {
+  for (Source& source : sources_) {
+    if (source.has_version) source.known_version = source.version.current_version();
+    source.data = source.storage->data();
+    if (source.data)
+      for (size_t i = 0; i < kSamples; ++i) source.samples[i] = sample(source, i);
+  }
+}
+
+bool ParameterWatch::changed() {
+  const size_t which = next_sample_.fetch_add(1, std::memory_order_relaxed) % kSamples;
+  for (const Source& source : sources_) {
+    if (source.has_version && source.version.current_version() != source.known_version) return true;
+    if (source.storage->data() != source.data) return true;
+    if (source.data && sample(source, which) != source.samples[which]) return true;
+  }
+  return false;
+}
+
+Weights::Weights(const Plan& plan, const std::vector<at::Tensor>& named)
+    : plan_(plan), watch_(plan, named), current_(std::make_shared<WeightImage>(plan)) {
+  current_->fill();
+}
+
+void Weights::refresh() {
+  watch_.remember();
+  if (current_.use_count() > 1) current_ = std::make_shared<WeightImage>(plan_);
+  current_->fill();
+}
+
+}  // namespace nimble
