@@ -41,9 +41,9 @@ struct Activation {
 
 // What happens to a result in registers: last(first(x) + addend).
 struct Epilogue {
-  Activation first;
+  Activation first = {};
   bool add = false;  // there is an addend: an operand like the output
-  Activation last;
+  Activation last = {};
   bool operator==(const Epilogue&) const = default;
 };
 
@@ -57,7 +57,7 @@ struct Convolution {
   int64_t groups = 1;
   bool bias = false;
   bool relu_input = false;  // applied to the input first; only where groups == input channels
-  Epilogue epilogue;
+  Epilogue epilogue = {};
   bool allow_winograd = false;
   bool operator==(const Convolution&) const = default;
 };
@@ -80,7 +80,7 @@ struct MatMul {
   bool constant_b = false;  // b (and a bias of rank-1 kind) is packed ahead of time
   float alpha = 1;
   bool bias = false;
-  Epilogue epilogue;
+  Epilogue epilogue = {};
   bool operator==(const MatMul&) const = default;
 };
 
@@ -95,7 +95,7 @@ struct Pool {
   std::array<int64_t, 2> dilation = {1, 1};
   bool count_include_pad = true;  // average: padding counts in the divisor (ceil-mode overhang not)
   int64_t divisor = 0;            // average: 0: the window's size by the rule above
-  Epilogue epilogue;
+  Epilogue epilogue = {};
   bool operator==(const Pool&) const = default;
 };
 
