@@ -15,7 +15,7 @@ rounds in which all competitors take turns.
 import json
 
 from nimble.bench import machine, report
-from nimble.bench.measure import Options, measure, steps_of
+from nimble.bench.measure import Options, measure_workload, steps_of
 from nimble.bench.process import ChildFailed
 
 __all__ = ["Options", "run", "steps"]
@@ -31,7 +31,7 @@ def run(names, options, progress, json_path=None, chart_prefix=None):
     results["workloads"] = []
     for name in names:
         try:
-            results["workloads"].append(measure(name, options, progress))
+            results["workloads"].append(measure_workload(name, options, progress))
         except ChildFailed as failure:
             results["workloads"].append({"name": name, "reason": str(failure), "results": []})
         progress.finish()

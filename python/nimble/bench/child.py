@@ -26,6 +26,9 @@ _SAMPLE_S = 200e-6
 class Commands:
     """What the parent may ask for; each answer is plain data."""
 
+    def ready(self):
+        """Once everything is imported."""
+
     def describe(self, workload, shared, with_onnx):
         return reference.describe(workloads.load(workload), shared, with_onnx)
 

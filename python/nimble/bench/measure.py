@@ -15,6 +15,9 @@ from nimble.bench.workloads import PAPER_SPEEDUP
 #: Reordered float32 sums stay below 2e-5 in all our workloads; bfloat16 would give 1e-2.
 TOLERANCE = 1e-4
 
+#: For everything but `prepare`: long enough for any that is still alive.
+_ANSWER_LIMIT_S = 600.0
+
 
 @dataclass(frozen=True)
 class Options:
@@ -27,11 +30,11 @@ class Options:
 
 
 def steps_of(options):
-    """How often `measure` calls `progress.step`."""
+    """How often `measure_workload` calls `progress.step`."""
     return len(options.competitors) + 2
 
 
-def measure(workload, options, progress):
+def measure_workload(workload, options, progress):
     """All results of one workload as plain data; fails only if the workload itself does."""
     with tempfile.TemporaryDirectory(prefix="nimble-bench-") as folder, ExitStack() as cleanup:
         match_ = _Match(workload, options, progress, Path(folder), cleanup)
@@ -77,10 +80,11 @@ class _Match:
         folder.mkdir()
         child = Child(folder, self._options.threads)
         self._cleanup.callback(child.close)
+        self._ask(child, "ready")  # what follows does not wait for imports
         return child
 
-    def _ask(self, child, command, *arguments):
-        return child.ask(command, *arguments, limit_s=self._options.prepare_limit_s)
+    def _ask(self, child, command, *arguments, limit_s=_ANSWER_LIMIT_S):
+        return child.ask(command, *arguments, limit_s=limit_s)
 
     def _prepare(self, name, module, row):
         if lacking := competitors.missing(module):
@@ -92,7 +96,8 @@ class _Match:
         setting = competitors.Setting(
             options.threads, options.prepare_limit_s, options.tune_s, self._folder / name
         )
-        row |= self._ask(child, "prepare", self._workload, name, setting, self._shared)
+        question = "prepare", self._workload, name, setting, self._shared
+        row |= self._ask(child, *question, limit_s=options.prepare_limit_s)
         if module.FROM_ONNX:
             row["prepare_s"] += self._facts["onnx_s"]
         row["difference"] = self._ask(child, "difference", self._shared)

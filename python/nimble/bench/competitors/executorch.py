@@ -23,9 +23,13 @@ def prepare(model, inputs, setting):
         ).to_executorch()
     buffer = program.buffer
     module = portable_lib._load_for_executorch_from_buffer(buffer)
+
+    def bind(inputs, owner=buffer):  # the module only points into the buffer
+        return functools.partial(module.forward, inputs)
+
     threads = portable_lib._threadpool_get_thread_count()
     return Prepared(
-        bind=lambda inputs: functools.partial(module.forward, inputs),
+        bind=bind,
         settings=f"{threads} threads",
         details=_delegated(program),
     )
