@@ -1,0 +1,34 @@
+"""OpenVINO, one stream for latency, with the inputs bound ahead."""
+
+import functools
+
+from nimble.bench.competitors import Prepared
+
+LABEL = "OpenVINO"
+REQUIRES = ("openvino",)
+FROM_ONNX = True
+
+
+def prepare(model, inputs, setting):
+    import openvino
+
+    core = openvino.Core()
+    compiled = core.compile_model(
+        core.read_model(model),
+        "CPU",
+        {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32",  # else bfloat16 where the processor has it
+            "INFERENCE_NUM_THREADS": setting.threads,
+            "NUM_STREAMS": 1,
+        },
+    )
+
+    def bind(inputs):
+        request = compiled.create_infer_request()
+        for place, tensor in enumerate(inputs):
+            bound = openvino.Tensor(tensor.contiguous().numpy(), shared_memory=True)
+            request.set_input_tensor(place, bound)
+        return functools.partial(request.infer, share_outputs=True)
+
+    return Prepared(bind=bind, settings="latency hint, f32, inputs bound")
