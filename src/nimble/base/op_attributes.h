@@ -122,7 +122,7 @@ struct ChainStep {
   int y = -1;
   int z = -1;
   float value = 0;
-  Activation activation;
+  Activation activation = {};
   bool operator==(const ChainStep&) const = default;
 };
 struct Chain {

@@ -125,13 +125,16 @@ BuiltSchedule build_schedule(const Graph& graph, const StreamAssignment& assignm
   const std::vector<uint32_t> order = execution_order(dag, assignment);
   schedule.streams = WaitBuilder(dag, assignment).run(order);
 
+  std::vector<bool> is_used(graph.memories.size());  // a pass may have left some over
+  for (const Task& task : schedule.tasks)
+    for (const Touch& touch : task.touches) is_used[touch.memory.index] = true;
   std::vector<ArenaRequest> requests;
   for (size_t i = 0; i < graph.memories.size(); ++i) {
     const Memory& memory = graph.memories[i];
     schedule.placements.push_back(
         {.bytes = memory.bytes, .order_only = memory.role == Role::kGenerator});
     const bool unplanned = !unplanned_memories.empty() && unplanned_memories[i];
-    if (memory.role == Role::kIntermediate && !memory.is_output && !unplanned)
+    if (memory.role == Role::kIntermediate && !memory.is_output && !unplanned && is_used[i])
       requests.push_back({MemoryId(i), memory.bytes});
   }
   built.memory = plan_memory(schedule, requests);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 
 #include "nimble/base/error.h"
 #include "nimble/passes/split_ops.h"
@@ -51,11 +52,13 @@ NativePlan make_native_plan(const Plan& framework, const NativePlanOptions& opti
   if (std::none_of(graph.ops.begin(), graph.ops.end(), is_ours)) return result;
   if (options.winograd) allow_winograd(graph);
   PassOptions pass_options;
-  pass_options.foldable = [&](const Op& op) { return is_deterministic(framework.recording, op); };
+  pass_options.fold_constants.foldable = [&](const Op& op) { return is_deterministic(framework.recording, op); };
   result.passes = run_passes(graph, pass_options);
-  result.framework_ops = static_cast<size_t>(
-      std::count_if(graph.ops.begin(), graph.ops.end(), [&](const Op& op) { return !is_ours(op); }));
-  if (result.framework_ops == graph.ops.size()) return result;
+  if (std::none_of(graph.ops.begin(), graph.ops.end(), is_ours)) return result;
+  std::set<std::string> left;
+  for (const Op& op : graph.ops)
+    if (!is_ours(op)) left.insert(op.name);
+  result.framework_ops.assign(left.begin(), left.end());
 
   const auto start = std::chrono::steady_clock::now();
   std::vector<KernelChoice> kernels = choose_kernels(graph, result.distinct_ops);

@@ -182,8 +182,11 @@ class Preparation {
                                              winograd ? kWinogradTolerance : kNativeTolerance);
       result_.report.plan_ms += microseconds_since(start) / 1000;
       if (!difference.empty()) continue;
-      if (native.framework_ops > 0 && !is_faster(*candidate.instance))
-        return "the framework's kernels alone measured faster";
+      if (!native.framework_ops.empty() && !is_faster(*candidate.instance)) {
+        std::string left;
+        for (const std::string& name : native.framework_ops) left += " " + name;
+        return "the framework's kernels alone measured faster; no kernel of ours for" + left;
+      }
       result_.report.select_ms = native.select_ms;
       result_.report.passes = std::move(native.passes);
       result_.report.distinct_ops = native.distinct_ops;
