@@ -53,6 +53,7 @@ NativePlan make_native_plan(const Plan& framework, const NativePlanOptions& opti
   if (options.winograd) allow_winograd(graph);
   PassOptions pass_options;
   pass_options.fold_constants.foldable = [&](const Op& op) { return is_deterministic(framework.recording, op); };
+  if (getenv("NIMBLE_DUMP")) pass_options.dump = [](const std::string& n, const std::string& g) { fprintf(stderr, "== %s\n%s", n.c_str(), g.c_str()); };
   result.passes = run_passes(graph, pass_options);
   if (std::none_of(graph.ops.begin(), graph.ops.end(), is_ours)) return result;
   std::set<std::string> left;
