@@ -7,7 +7,9 @@
 
 #include "nimble/base/error.h"
 #include "nimble/passes/split_ops.h"
+#include "nimble/torch/framework_kernels.h"
 #include "nimble/torch/import_ops.h"
+#include "nimble/torch/intra_op.h"
 #include "nimble/torch/op_semantics.h"
 
 namespace nimble {
@@ -26,10 +28,11 @@ void allow_winograd(Graph& graph) {
       if (auto* conv = std::get_if<Convolution>(&*op.attributes)) conv->allow_winograd = true;
 }
 
-std::vector<KernelChoice> choose_kernels(Graph& graph, size_t& distinct) {
+std::vector<KernelChoice> choose_kernels(Graph& graph, size_t workers, size_t& distinct) {
+  const IntraOpThreads one_thread(1);
   std::vector<KernelChoice> choices;
   std::map<const KernelChoice*, KernelId> ids;
-  KernelSelector selector;
+  KernelSelector selector(workers, framework_candidates);
   for (Op& op : graph.ops) {
     if (!op.attributes) continue;
     std::vector<TensorDesc> descs;
@@ -62,7 +65,7 @@ NativePlan make_native_plan(const Plan& framework, const NativePlanOptions& opti
   result.framework_ops.assign(left.begin(), left.end());
 
   const auto start = std::chrono::steady_clock::now();
-  std::vector<KernelChoice> kernels = choose_kernels(graph, result.distinct_ops);
+  std::vector<KernelChoice> kernels = choose_kernels(graph, options.workers, result.distinct_ops);
   result.select_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   SplitOptions split;
