@@ -172,7 +172,7 @@ struct GroupNorm {
 
 // Operands: indices (int64 or int32), weight [V, D], output [indices..., D]. Rows are indices, in
 // the order of the output's outer dims by stride (as of row_dims).
-// An index out of range is an error (UserError), as in the framework.
+// An index out of range is an error (std::out_of_range).
 struct Embedding {
   bool operator==(const Embedding&) const = default;
 };
