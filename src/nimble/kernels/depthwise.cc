@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <numeric>
 #include <utility>
 
 #include "nimble/base/error.h"
+#include "nimble/kernels/divide_row.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "nimble/kernels/depthwise.cc"
@@ -227,23 +227,6 @@ struct PlannedTile {
   TileFunctions functions;
 };
 
-// Sizes, indices in kTileSizes, that add up to `width` with the fewest tiles.
-std::vector<int> divide_row(int64_t width) {
-  std::vector<int64_t> tiles(static_cast<size_t>(width) + 1, 0);
-  std::vector<int> first(static_cast<size_t>(width) + 1, 0);
-  for (int64_t w = 1; w <= width; ++w) {
-    tiles[w] = std::numeric_limits<int64_t>::max();
-    for (int i = 0; i < kTileSizeCount; ++i) {
-      if (kTileSizes[i] > w || tiles[w - kTileSizes[i]] + 1 >= tiles[w]) continue;
-      tiles[w] = tiles[w - kTileSizes[i]] + 1;
-      first[w] = i;
-    }
-  }
-  std::vector<int> sizes;
-  for (int64_t w = width; w > 0; w -= kTileSizes[first[w]]) sizes.push_back(first[w]);
-  return sizes;
-}
-
 class Rows final : public DepthwiseRows {
  public:
   Rows(const Convolution& convolution, const TensorDesc& input, const TensorDesc& weight,
@@ -355,8 +338,8 @@ class Rows final : public DepthwiseRows {
           const float* addend =
               arguments.addend ? arguments.addend + planned.pixel * arguments.addend_pixel + offset
                                : nullptr;
-          finish(sums, planned.size, static_cast<int>(lanes), addend, arguments.addend_pixel,
-                 output, arguments.output_pixel);
+          finish_tile(convolution_.epilogue, sums, planned.size, static_cast<int>(lanes), addend,
+                      arguments.addend_pixel, output, arguments.output_pixel);
         } else {
           tile.output = output;
           tile.output_pixel = arguments.output_pixel;
@@ -391,7 +374,8 @@ class Rows final : public DepthwiseRows {
       pixel += size;
     };
     if (set) {
-      for (int index : divide_row(output_width_)) add(kTileSizes[index], set->functions[index]);
+      for (int index : divide_row(output_width_, kTileSizes))
+        add(kTileSizes[index], set->functions[index]);
     } else {
       const auto& sizes = kAnyTiles[convolution_.relu_input];
       while (pixel < output_width_) {
@@ -399,25 +383,6 @@ class Rows final : public DepthwiseRows {
         add(large ? kAnyTileSize : 1, sizes[large ? 0 : 1]);
       }
     }
-  }
-
-  // The tile's sums, one vector per pixel, to the output.
-  void finish(float* sums, int pixels, int lanes, const float* addend, int64_t addend_pixel,
-              float* output, int64_t output_pixel) const {
-    const FloatTag d;
-    const SomeLanes some(lanes);
-    const size_t count = static_cast<size_t>(pixels) * kLanes;
-    activate_row(d, convolution_.epilogue.first, sums, count);
-    if (addend != nullptr) {
-      for (int pixel = 0; pixel < pixels; ++pixel) {
-        float* sum = sums + pixel * kLanes;
-        const FloatVector more = some.load(addend + pixel * addend_pixel);
-        hn::Store(hn::Add(hn::Load(d, sum), more), d, sum);
-      }
-    }
-    activate_row(d, convolution_.epilogue.last, sums, count);
-    for (int pixel = 0; pixel < pixels; ++pixel)
-      some.store(hn::Load(d, sums + pixel * kLanes), output + pixel * output_pixel);
   }
 
   Convolution convolution_;
