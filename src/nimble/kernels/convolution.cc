@@ -6,7 +6,7 @@
 namespace nimble {
 namespace {
 
-constexpr size_t kMostCandidates = 4;  // each is measured
+constexpr size_t kMostCandidates = 3;  // each is measured
 
 }  // namespace
 
@@ -17,11 +17,9 @@ std::vector<KernelPtr> convolution_candidates(const Convolution& convolution,
     if (!list.empty()) return list;
   }
   auto list = winograd_candidates(convolution, operands);
-  for (KernelPtr& kernel : dense_convolution_candidates(convolution, operands)) {
-    if (list.size() == kMostCandidates) break;
+  for (RankedKernel& kernel : dense_convolution_candidates(convolution, operands))
     list.push_back(std::move(kernel));
-  }
-  return list;
+  return take_best(std::move(list), kMostCandidates);
 }
 
 }  // namespace nimble

@@ -16,6 +16,7 @@ namespace {
 constexpr int64_t kBlockBytes = 1 << 20;
 // Of the output, up to which unfolding may be worth its memory.
 constexpr int64_t kUnfoldedWidth = 36;
+constexpr double kCopyCycles = 0.2;  // per float of a copy
 
 // Where windows are read: in the input itself, in a padded copy of rows, or in a copy where every
 // pixel is followed by those right of it in its window. The latter takes more memory, but the
@@ -268,8 +269,8 @@ class DenseConvolution final : public Kernel {
 
 }  // namespace
 
-std::vector<KernelPtr> dense_convolution_candidates(const Convolution& convolution,
-                                                    std::span<const TensorDesc> operands) {
+std::vector<RankedKernel> dense_convolution_candidates(const Convolution& convolution,
+                                                       std::span<const TensorDesc> operands) {
   const ConvolutionWindow window(convolution, operands);
   const ImageRows output(operands.back());
   if (!output.channels_last()) return {};
@@ -278,38 +279,33 @@ std::vector<KernelPtr> dense_convolution_candidates(const Convolution& convoluti
   const GemmTiles& tiles = gemm_tiles();
   const bool in_place = window.in_place() && !convolution.relu_input;
 
-  // The panel widths, the most promising first.
   const TensorDesc& weight = operands[1];
   const int64_t columns = weight.sizes[0] / convolution.groups;
   const int64_t depth = weight.sizes[1] * weight.sizes[2] * weight.sizes[3];
   const int64_t pixels = output.height() * output.width();
-  const auto sorted_widths = [&](int64_t lines, int64_t rows) {
-    std::vector<std::pair<double, int64_t>> widths;
+  std::vector<RankedKernel> list;
+  const auto add = [&](Reading reading, int64_t lines, int64_t rows) {
     for (int64_t most = 1; most <= tiles.max_vectors; ++most) {
       const Panels panels = Panels::cut(columns, depth, tiles.lanes, most);
-      if (panels.vectors == most) widths.emplace_back(panels.estimate(tiles, lines, rows), most);
+      if (panels.vectors != most) continue;
+      double cycles = panels.estimate(tiles, lines * convolution.groups, rows);
+      if (reading != Reading::kInPlace)
+        cycles += kCopyCycles * static_cast<double>(lines * rows) *
+                  static_cast<double>(operands[0].sizes[1] *
+                                      (reading == Reading::kUnfolded ? window.kernel[1] : 1));
+      list.push_back({cycles, std::make_shared<DenseConvolution>(convolution, operands, tiles, most,
+                                                                 reading)});
     }
-    std::stable_sort(widths.begin(), widths.end());
-    return widths;
   };
-  std::vector<KernelPtr> list;
-  const auto add = [&](int64_t most_vectors, Reading reading) {
-    list.push_back(
-        std::make_shared<DenseConvolution>(convolution, operands, tiles, most_vectors, reading));
-  };
-  const auto widths = window.pointwise() ? sorted_widths(1, output.batch() * pixels)
-                                         : sorted_widths(output.height(), output.width());
-  for (size_t i = 0; i < std::min<size_t>(widths.size(), 3); ++i) {
-    if (i > 0 && widths[i].first > 1.3 * widths[0].first) break;
-    add(widths[i].second, in_place ? Reading::kInPlace : Reading::kCopied);
-  }
-  // Rows far apart in a 1x1 convolution with strides: closer in a copy.
-  if (in_place && window.pointwise() && convolution.stride[1] > 1)
-    add(widths[0].second, Reading::kCopied);
-  // Rows that are no multiple of a tile.
+  const Reading usual = in_place ? Reading::kInPlace : Reading::kCopied;
+  if (window.pointwise())
+    add(usual, 1, output.batch() * pixels);
+  else
+    add(usual, output.batch() * output.height(), output.width());
+  // Tiles may go over the end of rows that are no multiple of one.
   if (!window.pointwise() && convolution.groups == 1 && convolution.stride[0] == 1 &&
-      output.width() < kUnfoldedWidth)
-    add(sorted_widths(1, pixels)[0].second, Reading::kUnfolded);
+      output.height() > 1 && output.width() < kUnfoldedWidth)
+    add(Reading::kUnfolded, output.batch(), pixels);
   return list;
 }
 

@@ -139,6 +139,7 @@ void gemm_tile(const GemmTile& tile) {
   size_t stride = static_cast<size_t>(tile.a_row) * sizeof(float);
   const float* b = tile.b;
   const char* ahead = reinterpret_cast<const char*>(tile.ahead ? tile.ahead : tile.b);
+  const size_t ahead_step = tile.ahead ? kVectors * 64 : 0;
   for (int64_t r = 0; r < tile.run_count; ++r) {
     const char* a[Tile::kPointers];
     const char* first = reinterpret_cast<const char*>(tile.a + tile.runs[r]);
@@ -148,9 +149,10 @@ void gemm_tile(const GemmTile& tile) {
     int64_t k = tile.run_length;
     for (; k >= static_cast<int64_t>(kUnroll); k -= kUnroll) {
       if constexpr (kVectors > 1) {
-        prefetch_far(ahead);
-        prefetch_far(ahead + 64);
-        ahead += tile.ahead != nullptr ? 128 : 0;
+        NIMBLE_UNROLL(kVectors, v) {
+          prefetch_far(ahead + v * 64);
+        });
+        ahead += ahead_step;
       }
       // Opaque, or the compiler makes an induction variable of every row and runs out of registers.
       NIMBLE_UNROLL(Tile::kPointers, p) {

@@ -61,7 +61,7 @@ void GemmTiles::run(GemmTile& whole, int vectors, int64_t rows) const {
     tile.c += height * tile.c_row;
     if (tile.addend != nullptr) tile.addend += height * tile.addend_row;
     if (tile.ahead != nullptr) {
-      tile.ahead += tile.run_count * (tile.run_length / 4) * 32;
+      tile.ahead += tile.run_count * (tile.run_length / 4) * 16 * vectors;
       if (tile.ahead >= tile.ahead_end) tile.ahead = nullptr;
     }
   }

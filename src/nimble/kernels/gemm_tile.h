@@ -29,7 +29,7 @@ struct GemmTile {
   int64_t addend_row = 0;
   int64_t columns = 0;  // that exist, of the panel's vectors * lanes; > (vectors - 1) * lanes
   const Epilogue* epilogue = nullptr;
-  // Memory wanted soon, or null: 128 bytes of it are fetched per four steps of k.
+  // Memory wanted soon, or null: as many lines of it as vectors are fetched per four steps of k.
   const float* ahead = nullptr;
   const float* ahead_end = nullptr;
 };

@@ -5,11 +5,12 @@
 #include "nimble/kernels/families.h"
 #include "nimble/kernels/gemm_tile.h"
 #include "nimble/kernels/panels.h"
+#include "nimble/kernels/ranked_kernel.h"
 
 namespace nimble {
 namespace {
 
-constexpr int64_t kBlockBytes = 512 << 10;  // of `a`, while it meets all of b
+constexpr int64_t kBlockBytes = 1 << 20;  // of `a`, while it meets all of b
 
 // One operand as matrices, one per index of the output's dims in front of the last two.
 class Matrices {
@@ -94,8 +95,9 @@ class MatMulKernel final : public Kernel {
       rows_ *= batch_;
       batch_ = 1;
     }
-    block_rows_ = std::clamp<int64_t>(kBlockBytes / std::max<int64_t>(depth_ * 4, 1), 1,
-                                      std::max<int64_t>(rows_, 1));
+    const int64_t most = std::max<int64_t>(kBlockBytes / std::max<int64_t>(depth_ * 4, 1), 1);
+    const int64_t blocks = std::max<int64_t>((rows_ + most - 1) / most, 1);
+    block_rows_ = std::max<int64_t>((rows_ + blocks - 1) / blocks, 1);
     single_ = batch_ * rows_ == 1 && !copy_a_;
   }
 
@@ -257,6 +259,12 @@ class MatMulKernel final : public Kernel {
       tile.c = c + panels_.begin(panel);
       tile.addend = addend != nullptr ? addend + panels_.begin(panel) : nullptr;
       tile.columns = panels_.columns_of(panel);
+      if (matmul_.constant_b && panels_.begin(panel + 1) < part.column_end) {
+        tile.ahead = packed + panels_.offset(panel + 1);
+        tile.ahead_end = tile.ahead + depth_ * panels_.stride_of(panel + 1);
+      } else {
+        tile.ahead = nullptr;
+      }
       const int vectors = static_cast<int>(panels_.vectors_of(panel));
       if (single_)
         tiles_.vectors[vectors](tile);
@@ -327,19 +335,14 @@ std::vector<KernelPtr> matmul_candidates(const MatMul& matmul,
   const GemmTiles& tiles = gemm_tiles();
   const int64_t depth = operands[0].sizes[rank - 1];
   const int64_t rows = columns == 0 ? 0 : output.numel() / columns;
-  std::vector<std::pair<double, int64_t>> widths;
+  std::vector<RankedKernel> ranked;
   for (int64_t most = 1; most <= tiles.max_vectors; ++most) {
     const Panels panels = Panels::cut(columns, depth, tiles.lanes, most);
     if (panels.vectors != most) continue;
-    widths.emplace_back(panels.estimate(tiles, 1, rows), most);
+    ranked.push_back({panels.estimate(tiles, 1, rows),
+                      std::make_shared<MatMulKernel>(matmul, operands, tiles, most)});
   }
-  std::stable_sort(widths.begin(), widths.end());
-  std::vector<KernelPtr> list;
-  for (size_t i = 0; i < std::min<size_t>(widths.size(), 3); ++i) {
-    if (i > 0 && widths[i].first > 1.3 * widths[0].first) break;
-    list.push_back(std::make_shared<MatMulKernel>(matmul, operands, tiles, widths[i].second));
-  }
-  return list;
+  return take_best(std::move(ranked), 3);
 }
 
 }  // namespace nimble

@@ -65,6 +65,21 @@ class Winograd final : public Kernel {
     }
   }
 
+  // Cycles, roughly. Weights that do not stay in a cache take longer to read than to use, as there
+  // are many of them for a tile.
+  double estimate() const {
+    constexpr double kBytesPerCycle = 6.5;
+    constexpr double kTransformCycles = 3;  // of a vector, per point
+    const double all =
+        static_cast<double>(grid_.output.batch() * grid_.tile_rows * grid_.tile_columns);
+    const double blocks = all / static_cast<double>(block_);
+    const double weights = 4 * static_cast<double>(points_ * weight_.sizes[1] * columns());
+    const double stream = weights > kBlockBytes ? weights / kBytesPerCycle : 0;
+    const double vectors = static_cast<double>((channels_ + columns()) / tiles_.lanes);
+    return blocks * (static_cast<double>(points_) * panels_.estimate(tiles_, 1, block_) + stream) +
+           kTransformCycles * static_cast<double>(points_) * all * vectors;
+  }
+
   std::string name() const override {
     return message("convolution.winograd ", size_, "x", size_, " ",
                    tiles_.max_rows[panels_.vectors], "x", panels_.width());
@@ -241,8 +256,8 @@ class Winograd final : public Kernel {
 
 }  // namespace
 
-std::vector<KernelPtr> winograd_candidates(const Convolution& convolution,
-                                           std::span<const TensorDesc> operands) {
+std::vector<RankedKernel> winograd_candidates(const Convolution& convolution,
+                                              std::span<const TensorDesc> operands) {
   const std::array<int64_t, 2> ones = {1, 1};
   const auto& weight = operands[1].sizes;
   if (!convolution.allow_winograd || convolution.groups != 1 || convolution.relu_input ||
@@ -257,11 +272,14 @@ std::vector<KernelPtr> winograd_candidates(const Convolution& convolution,
   // With few channels the transforms cost more than is saved.
   if (input.channels() < 8 || output.channels() < 8) return {};
   const GemmTiles& tiles = gemm_tiles();
-  std::vector<KernelPtr> list;
-  list.push_back(std::make_shared<Winograd>(convolution, operands, tiles, 4));
+  std::vector<RankedKernel> list;
+  const auto add = [&](int64_t size) {
+    auto kernel = std::make_shared<Winograd>(convolution, operands, tiles, size);
+    list.push_back({kernel->estimate(), kernel});
+  };
+  add(4);
   // Small images: less is computed beyond their end, and fewer weights are read.
-  if (output.height() <= 16 && output.width() <= 16)
-    list.push_back(std::make_shared<Winograd>(convolution, operands, tiles, 2));
+  if (output.height() <= 16 && output.width() <= 16) add(2);
   return list;
 }
 
