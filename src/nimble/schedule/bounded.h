@@ -22,13 +22,6 @@ struct BoundedOptions {
   MemoryUses uses = {};  // needed for a limit
 };
 
-// When nodes are expected to run.
-struct ExpectedTimes {
-  std::vector<uint32_t> order;  // all nodes; keeps every edge and the order of every stream
-  std::vector<double> start;    // by node
-  std::vector<double> finish;   // by node
-};
-
 struct BoundedSchedule {
   StreamAssignment assignment;  // at most `workers` streams
   ExpectedTimes expected;

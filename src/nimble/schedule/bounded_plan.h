@@ -43,6 +43,13 @@ struct BoundedTimes {
   size_t crossings = 0;  // edges between workers
 };
 
+// When nodes are expected to run.
+struct ExpectedTimes {
+  std::vector<uint32_t> order;  // all nodes; keeps every edge and the order of every stream
+  std::vector<double> start;    // by node
+  std::vector<double> finish;   // by node
+};
+
 void simulate(const BoundedProblem& problem, const BoundedPlan& plan, BoundedTimes& times);
 
 // Which memories each node uses. A memory is taken from the start of its first user to the end of

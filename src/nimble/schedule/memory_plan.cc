@@ -16,6 +16,14 @@ struct Place {
   uint32_t step = 0;
 };
 
+std::vector<Place> places_of(const Schedule& schedule) {
+  std::vector<Place> places(schedule.tasks.size());
+  for (uint32_t s = 0; s < schedule.streams.size(); ++s)
+    for (uint32_t k = 0; k < schedule.streams[s].size(); ++k)
+      places[schedule.streams[s][k].task.index] = {s, k + 1};
+  return places;
+}
+
 // What is known of time when a task starts, by stream order and waits.
 struct Clocks {
   std::vector<TaskId> order;    // a serial order
@@ -24,12 +32,9 @@ struct Clocks {
 };
 
 Clocks make_clocks(const Schedule& schedule) {
-  Clocks clocks{serial_order(schedule), std::vector<Place>(schedule.tasks.size()), {}};
+  Clocks clocks{serial_order(schedule), places_of(schedule), {}};
   const size_t streams = schedule.streams.size();
   clocks.known.assign(schedule.tasks.size() * streams, 0);
-  for (uint32_t s = 0; s < streams; ++s)
-    for (uint32_t k = 0; k < schedule.streams[s].size(); ++k)
-      clocks.places[schedule.streams[s][k].task.index] = {s, k + 1};
   for (TaskId task : clocks.order) {
     const Place place = clocks.places[task.index];
     uint32_t* known = clocks.known.data() + task.index * streams;
@@ -58,8 +63,8 @@ struct Block {
   size_t lifetime() const { return end - begin; }
 };
 
-// The blocks that take room, by their first use.
-std::vector<Block> make_blocks(const Schedule& schedule, const Clocks& clocks,
+// The blocks that take room, by their first use in a serial order.
+std::vector<Block> make_blocks(const Schedule& schedule, const std::vector<TaskId>& order,
                                const std::vector<ArenaRequest>& requests, size_t alignment) {
   std::vector<Block> blocks(schedule.placements.size());
   for (const ArenaRequest& request : requests) {
@@ -68,8 +73,8 @@ std::vector<Block> make_blocks(const Schedule& schedule, const Clocks& clocks,
     blocks[request.memory.index] = {
         .memory = request.memory, .bytes = rounded, .wanted_bytes = request.bytes};
   }
-  for (uint32_t at = 0; at < clocks.order.size(); ++at) {
-    for (const Touch& touch : schedule.tasks[clocks.order[at].index].touches) {
+  for (uint32_t at = 0; at < order.size(); ++at) {
+    for (const Touch& touch : schedule.tasks[order[at].index].touches) {
       if (touch.bytes.empty()) continue;
       Block& block = blocks[touch.memory.index];
       block.begin = std::min(block.begin, at);
@@ -82,34 +87,47 @@ std::vector<Block> make_blocks(const Schedule& schedule, const Clocks& clocks,
   return blocks;
 }
 
-// By block, those it must not share bytes with.
-//
-// A block ends before another if all who use the other know, at their start, that the last step
-// of each stream that uses the first is done. It can only do so if it begins first, too.
-std::vector<std::vector<uint32_t>> find_conflicts(const Schedule& schedule, const Clocks& clocks,
-                                                  const std::vector<Block>& blocks) {
-  const size_t streams = schedule.streams.size();
-  const size_t size = blocks.size();
+// Calls `visit(task, block)` for every task that uses a block.
+template <class Visit>
+void for_each_use(const Schedule& schedule, const std::vector<Block>& blocks, Visit visit) {
   constexpr uint32_t kNoBlock = UINT32_MAX;
   std::vector<uint32_t> block_of(schedule.placements.size(), kNoBlock);
-  for (uint32_t block = 0; block < size; ++block) block_of[blocks[block].memory.index] = block;
+  for (uint32_t block = 0; block < blocks.size(); ++block)
+    block_of[blocks[block].memory.index] = block;
+  for (uint32_t task = 0; task < schedule.tasks.size(); ++task)
+    for (const Touch& touch : schedule.tasks[task].touches)
+      if (const uint32_t block = block_of[touch.memory.index];
+          block != kNoBlock && !touch.bytes.empty())
+        visit(task, block);
+}
+
+// By block, those it must not share bytes with.
+using Conflicts = std::vector<std::vector<uint32_t>>;
+
+void add_conflict(Conflicts& conflicts, uint32_t a, uint32_t b) {
+  conflicts[a].push_back(b);
+  conflicts[b].push_back(a);
+}
+
+// A block ends before another if all who use the other know, at their start, that the last step
+// of each stream that uses the first is done. It can only do so if it begins first, too.
+Conflicts conflicts_by_order(const Schedule& schedule, const Clocks& clocks,
+                             const std::vector<Block>& blocks) {
+  const size_t streams = schedule.streams.size();
+  const size_t size = blocks.size();
   std::vector<uint32_t> last_use(streams * size, 0);               // by stream, then block
   std::vector<uint32_t> known_by_all(streams * size, UINT32_MAX);  // by stream, then block
-  for (uint32_t task = 0; task < schedule.tasks.size(); ++task) {
+  for_each_use(schedule, blocks, [&](uint32_t task, uint32_t block) {
     const Place place = clocks.places[task];
-    for (const Touch& touch : schedule.tasks[task].touches) {
-      const uint32_t block = block_of[touch.memory.index];
-      if (block == kNoBlock || touch.bytes.empty()) continue;
-      uint32_t& last = last_use[place.stream * size + block];
-      last = std::max(last, place.step);
-      for (size_t s = 0; s < streams; ++s) {
-        uint32_t& known = known_by_all[s * size + block];
-        known = std::min(known, clocks.known[task * streams + s]);
-      }
+    uint32_t& last = last_use[place.stream * size + block];
+    last = std::max(last, place.step);
+    for (size_t s = 0; s < streams; ++s) {
+      uint32_t& known = known_by_all[s * size + block];
+      known = std::min(known, clocks.known[task * streams + s]);
     }
-  }
+  });
 
-  std::vector<std::vector<uint32_t>> conflicts(size);
+  Conflicts conflicts(size);
   std::vector<uint32_t> in_use(size);
   for (uint32_t later = 0; later < size; ++later) {
     std::fill_n(in_use.begin(), later, 0);
@@ -119,11 +137,30 @@ std::vector<std::vector<uint32_t>> find_conflicts(const Schedule& schedule, cons
       for (uint32_t earlier = 0; earlier < later; ++earlier)
         in_use[earlier] |= static_cast<uint32_t>(last[earlier] > known);
     }
-    for (uint32_t earlier = 0; earlier < later; ++earlier) {
-      if (in_use[earlier] == 0) continue;
-      conflicts[earlier].push_back(later);
-      conflicts[later].push_back(earlier);
-    }
+    for (uint32_t earlier = 0; earlier < later; ++earlier)
+      if (in_use[earlier] != 0) add_conflict(conflicts, earlier, later);
+  }
+  return conflicts;
+}
+
+// A block ends before another if it is expected to, and all its tasks stand before all of the
+// other's in the expected order: tasks may take no time.
+Conflicts conflicts_by_time(const Schedule& schedule, const ExpectedTimes& expected,
+                            const std::vector<Block>& blocks) {
+  std::vector<double> starts(blocks.size(), std::numeric_limits<double>::max());
+  std::vector<double> ends(blocks.size(), 0);
+  for_each_use(schedule, blocks, [&](uint32_t task, uint32_t block) {
+    starts[block] = std::min(starts[block], expected.start[task]);
+    ends[block] = std::max(ends[block], expected.finish[task]);
+  });
+  Conflicts conflicts(blocks.size());
+  std::vector<uint32_t> open;  // may end behind the start of a later block
+  for (uint32_t later = 0; later < blocks.size(); ++later) {
+    std::erase_if(open, [&](uint32_t earlier) {
+      return ends[earlier] <= starts[later] && blocks[earlier].end <= blocks[later].begin;
+    });
+    for (uint32_t earlier : open) add_conflict(conflicts, earlier, later);
+    open.push_back(later);
   }
   return conflicts;
 }
@@ -143,8 +180,7 @@ enum class Fit { kLowest, kTightest };
 //      is hope.
 class Packer {
  public:
-  Packer(const std::vector<Block>& blocks, const std::vector<std::vector<uint32_t>>& conflicts,
-         size_t lower_bound)
+  Packer(const std::vector<Block>& blocks, const Conflicts& conflicts, size_t lower_bound)
       : blocks_(blocks), conflicts_(conflicts), lower_bound_(lower_bound) {}
 
   Packing run() && {
@@ -238,7 +274,7 @@ class Packer {
   }
 
   const std::vector<Block>& blocks_;
-  const std::vector<std::vector<uint32_t>>& conflicts_;
+  const Conflicts& conflicts_;
   size_t lower_bound_;
   Packing best_;
   std::vector<Node> order_;  // that gave the best
@@ -258,16 +294,11 @@ size_t most_bytes_live(const std::vector<Block>& blocks, size_t tasks, size_t Bl
   return static_cast<size_t>(most);
 }
 
-}  // namespace
-
-MemoryPlanStats plan_memory(Schedule& schedule, const std::vector<ArenaRequest>& requests,
-                            size_t alignment) {
-  const Clocks clocks = make_clocks(schedule);
-  const std::vector<Block> blocks = make_blocks(schedule, clocks, requests, alignment);
-  const auto conflicts = find_conflicts(schedule, clocks, blocks);
-  const size_t tasks = schedule.tasks.size();
-  const Packing packing =
-      Packer(blocks, conflicts, most_bytes_live(blocks, tasks, &Block::bytes)).run();
+// Packs the blocks and says in the schedule where they are.
+void place_blocks(Schedule& schedule, const std::vector<ArenaRequest>& requests,
+                  const std::vector<Block>& blocks, const Conflicts& conflicts) {
+  const size_t lower_bound = most_bytes_live(blocks, schedule.tasks.size(), &Block::bytes);
+  const Packing packing = Packer(blocks, conflicts, lower_bound).run();
   for (const ArenaRequest& request : requests) {
     Placement& placement = schedule.placements[request.memory.index];
     placement = {.in_arena = true, .offset = 0, .bytes = request.bytes};
@@ -275,7 +306,65 @@ MemoryPlanStats plan_memory(Schedule& schedule, const std::vector<ArenaRequest>&
   for (size_t i = 0; i < blocks.size(); ++i)
     schedule.placements[blocks[i].memory.index].offset = packing.offsets[i];
   schedule.arena_bytes = blocks.empty() ? 0 : packing.bytes;
-  return {most_bytes_live(blocks, tasks, &Block::wanted_bytes)};
+}
+
+// For every block: who uses it first on each stream comes after the last on each stream to use a
+// block that has been at the same place before.
+std::vector<Edge> edges_for_shared_places(const Schedule& schedule,
+                                          const std::vector<Block>& blocks) {
+  const size_t streams = schedule.streams.size();
+  const std::vector<Place> places = places_of(schedule);
+  constexpr uint32_t kNone = UINT32_MAX;
+  std::vector<uint32_t> first_use(streams * blocks.size(), kNone);  // by block, then stream
+  std::vector<uint32_t> last_use(streams * blocks.size(), 0);       // by block, then stream
+  for_each_use(schedule, blocks, [&](uint32_t task, uint32_t block) {
+    const Place place = places[task];
+    uint32_t& first = first_use[block * streams + place.stream];
+    uint32_t& last = last_use[block * streams + place.stream];
+    first = std::min(first, place.step);
+    last = std::max(last, place.step);
+  });
+  std::vector<Edge> edges;
+  std::vector<uint32_t> needed(streams);
+  const auto task_at = [&](size_t stream, uint32_t step) {
+    return OpId(schedule.streams[stream][step - 1].task.index);
+  };
+  for (size_t later = 0; later < blocks.size(); ++later) {
+    std::fill(needed.begin(), needed.end(), 0);
+    const size_t begin = schedule.placements[blocks[later].memory.index].offset;
+    const size_t end = begin + blocks[later].bytes;
+    for (size_t earlier = 0; earlier < later; ++earlier) {
+      const size_t offset = schedule.placements[blocks[earlier].memory.index].offset;
+      if (offset >= end || offset + blocks[earlier].bytes <= begin) continue;
+      for (size_t s = 0; s < streams; ++s)
+        needed[s] = std::max(needed[s], last_use[earlier * streams + s]);
+    }
+    for (size_t from = 0; from < streams; ++from)
+      for (size_t to = 0; to < streams; ++to)
+        if (const uint32_t first = first_use[later * streams + to];
+            from != to && needed[from] > 0 && first != kNone)
+          edges.push_back({task_at(from, needed[from]), task_at(to, first)});
+  }
+  return edges;
+}
+
+}  // namespace
+
+MemoryPlanStats plan_memory(Schedule& schedule, const std::vector<ArenaRequest>& requests,
+                            size_t alignment) {
+  const Clocks clocks = make_clocks(schedule);
+  const std::vector<Block> blocks = make_blocks(schedule, clocks.order, requests, alignment);
+  place_blocks(schedule, requests, blocks, conflicts_by_order(schedule, clocks, blocks));
+  return {most_bytes_live(blocks, schedule.tasks.size(), &Block::wanted_bytes)};
+}
+
+std::vector<Edge> plan_memory_by_time(Schedule& schedule, const std::vector<ArenaRequest>& requests,
+                                      const ExpectedTimes& expected, size_t alignment) {
+  std::vector<TaskId> order;
+  for (uint32_t task : expected.order) order.emplace_back(task);
+  const std::vector<Block> blocks = make_blocks(schedule, order, requests, alignment);
+  place_blocks(schedule, requests, blocks, conflicts_by_time(schedule, expected, blocks));
+  return edges_for_shared_places(schedule, blocks);
 }
 
 }  // namespace nimble
