@@ -12,51 +12,21 @@ at::Tensor tensor_at(void* data, const TensorDesc& desc) {
   return at::from_blob(data, desc.sizes, desc.strides, at::TensorOptions().dtype(at::kFloat));
 }
 
-// last(first(result) + addend) as a chain, and the kernel that computes it.
-class EpilogueKernel {
- public:
-  EpilogueKernel(const Epilogue& epilogue, const TensorDesc& result, const TensorDesc* addend,
-                 const TensorDesc& output) {
-    Chain chain{.inputs = addend ? 2 : 1, .steps = {}, .outputs = {}};
-    int at = 0;
-    const auto append = [&](ChainStep step) {
-      chain.steps.push_back(step);
-      at = chain.inputs + static_cast<int>(chain.steps.size()) - 1;
-    };
-    if (epilogue.first.kind != ActivationKind::kNone)
-      append({.op = ChainOp::kActivation, .x = at, .activation = epilogue.first});
-    if (addend) append({.op = ChainOp::kAdd, .x = at, .y = 1});
-    if (epilogue.last.kind != ActivationKind::kNone)
-      append({.op = ChainOp::kActivation, .x = at, .activation = epilogue.last});
-    std::vector<TensorDesc> operands = {result};
-    if (addend) operands.push_back(*addend);
-    operands.push_back(output);
-    OpAttributes attributes = Copy{};
-    if (!chain.steps.empty()) {
-      chain.outputs = {at};
-      attributes = chain;
-    }
-    std::vector<KernelPtr> kernels = kernel_candidates(attributes, operands);
-    if (!kernels.empty() && kernels.front()->scratch_bytes(kernels.front()->work().whole()) == 0)
-      kernel_ = kernels.front();
+void apply(const Activation& activation, at::Tensor& x) {
+  switch (activation.kind) {
+    case ActivationKind::kNone: return;
+    case ActivationKind::kRelu: x.relu_(); return;
+    case ActivationKind::kClamp: x.clamp_(activation.a, activation.b); return;
+    case ActivationKind::kLeakyRelu: at::leaky_relu_(x, activation.a); return;
+    case ActivationKind::kElu: at::elu_(x, activation.a); return;
+    case ActivationKind::kHardSwish: at::hardswish_(x); return;
+    case ActivationKind::kHardSigmoid: at::hardsigmoid_(x); return;
+    case ActivationKind::kSilu: at::silu_(x); return;
+    case ActivationKind::kSigmoid: x.sigmoid_(); return;
+    case ActivationKind::kTanh: x.tanh_(); return;
+    case ActivationKind::kGeluErf: at::gelu_(x); return;
+    case ActivationKind::kGeluTanh: at::gelu_(x, "tanh"); return;
   }
-  bool valid() const { return kernel_ != nullptr; }
-  void run(void* result, void* addend, void* output) const {
-    void* two[] = {result, output};
-    void* three[] = {result, addend, output};
-    kernel_->run({addend ? three : two, nullptr, nullptr, kernel_->work().whole()});
-  }
-
- private:
-  KernelPtr kernel_;
-};
-
-// A result with the strides the framework gives it, for the epilogue to read.
-TensorDesc like(const TensorDesc& output, const at::Tensor& result) {
-  TensorDesc desc = output;
-  desc.offset = 0;
-  desc.strides = result.strides().vec();
-  return desc;
 }
 
 class FrameworkKernel : public Kernel {
@@ -66,14 +36,12 @@ class FrameworkKernel : public Kernel {
   Work work() const override { return {}; }
 
  protected:
-  const TensorDesc& output() const { return operands_.back(); }
-  void finish(const at::Tensor& result, const Epilogue& epilogue,
-              const KernelArguments& arguments) const {
+  void finish(at::Tensor result, const Epilogue& epilogue, const KernelArguments& arguments) const {
     const size_t last = operands_.size() - 1;
-    const TensorDesc* addend = epilogue.add ? &operands_[last - 1] : nullptr;
-    EpilogueKernel(epilogue, like(output(), result), addend, output())
-        .run(result.mutable_data_ptr(), addend ? arguments.operands[last - 1] : nullptr,
-             arguments.operands[last]);
+    apply(epilogue.first, result);
+    if (epilogue.add) result.add_(tensor_at(arguments.operands[last - 1], operands_[last - 1]));
+    apply(epilogue.last, result);
+    tensor_at(arguments.operands[last], operands_[last]).copy_(result);
   }
 
   OpAttributes attributes_;
