@@ -42,7 +42,7 @@ inline std::vector<ResizeSource> resize_sources(const Resize& resize, int dim, i
     const float index = static_cast<float>(i);
     float position = scale * index;
     if (resize.kind == Resize::Kind::kBilinear && !corners)
-      position = std::max(scale * (index + 0.5f) - 0.5f, 0.0f);
+      position = std::max(std::fma(scale, index + 0.5f, -0.5f), 0.0f);
     source.first = std::min(static_cast<int64_t>(std::floor(position)), input - 1);
     if (resize.kind == Resize::Kind::kNearest) continue;
     source.second = std::min(source.first + 1, input - 1);
