@@ -25,7 +25,7 @@ struct ResizeSource {
 };
 
 // In the framework's own precision: whether a position falls on one pixel or the next depends on
-// it.
+// it. There, the compiler made a fused multiply-add of it.
 inline std::vector<ResizeSource> resize_sources(const Resize& resize, int dim, int64_t input,
                                                 int64_t output) {
   const bool corners = resize.kind == Resize::Kind::kBilinear && resize.align_corners;
