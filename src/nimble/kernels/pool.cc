@@ -37,9 +37,14 @@ inline PoolSpan pool_span(const Pool& pool, int dim, int64_t input, int64_t inde
   return span;
 }
 
-inline float pool_divisor(const Pool& pool, const PoolSpan& y, const PoolSpan& x) {
-  if (pool.divisor != 0) return static_cast<float>(pool.divisor);
-  return static_cast<float>(pool.count_include_pad ? y.counted * x.counted : y.taps * x.taps);
+// What the sum of an average is multiplied with; 0 for a window without any element, as in the
+// framework.
+inline float pool_scale(const Pool& pool, const PoolSpan& y, const PoolSpan& x) {
+  if (y.taps * x.taps == 0) return 0;
+  const int64_t divisor = pool.divisor != 0        ? pool.divisor
+                          : pool.count_include_pad ? y.counted * x.counted
+                                                   : y.taps * x.taps;
+  return 1.0f / static_cast<float>(divisor);
 }
 
 }  // namespace nimble
@@ -66,7 +71,7 @@ struct TileArguments {
 // False: there may be a NaN, the result is wrong.
 using TileFunction = bool (*)(const TileArguments&);
 
-template <Pool::Kind kKind, int kTile, int kStride, class Lanes>
+template <Pool::Kind kKind, int kTile, int kStride, bool kEdge, class Lanes>
 bool three_columns_tile(const TileArguments& a) {
   constexpr bool kMax = kKind == Pool::Kind::kMax;
   constexpr int kColumns = (kTile - 1) * kStride + 3;
@@ -75,29 +80,37 @@ bool three_columns_tile(const TileArguments& a) {
   const Lanes lanes(a.lanes);
   const uint32_t inside = a.columns_inside;
   const int64_t row_step = a.row_step;
-  // The hardware's maximum loses NaNs. Sums do not.
-  FloatVector seen = hn::Zero(d);
+  const int64_t column_step = a.column_step;
+  // The hardware's maximum loses NaNs. Sums do not. Several, as an addition takes a while.
+  constexpr int kSeen = 4;
+  FloatVector seen[kSeen];
+  for_each_constant<kSeen>([&](auto i) NIMBLE_INLINE_LAMBDA { seen[i] = hn::Zero(FloatTag()); });
   FloatVector columns[kColumns];
-  const float* at = a.input + a.left;
-  for_each_constant<kColumns>([&](auto column) NIMBLE_INLINE_LAMBDA {
-    FloatVector result = nothing_yet<kKind>();
-    if (inside & (uint32_t{1} << column)) {
+  for_each_constant<kColumns>([&](auto i)
+                                  NIMBLE_INLINE_LAMBDA { columns[i] = nothing_yet<kKind>(); });
+  const float* row = a.input + a.left;
+  for (int64_t left = a.rows; left > 0; --left, row += row_step) {
+    const float* at = row;
+    for_each_constant<kColumns>([&](auto column) NIMBLE_INLINE_LAMBDA {
       const float* from = at;
-      for (int64_t row = a.rows; row > 0; --row, from += row_step) {
-        const FloatVector x = lanes.load(from);
-        if constexpr (kMax) {
-          seen = hn::Add(seen, x);
-          result = hn::Max(result, x);
-        } else {
-          result = hn::Add(result, x);
-        }
+      at += column_step;
+      if constexpr (kEdge)
+        if (!(inside & (uint32_t{1} << column))) return;
+      const FloatVector x = lanes.load(from);
+      if constexpr (kMax) {
+        seen[column % kSeen] = hn::Add(seen[column % kSeen], x);
+        columns[column] = hn::Max(columns[column], x);
+      } else {
+        columns[column] = hn::Add(columns[column], x);
       }
-    }
-    columns[column] = result;
-    at += a.column_step;
-  });
-  if constexpr (kMax)
-    if (!hn::AllFalse(d, hn::IsNaN(seen))) return false;
+    });
+  }
+  if constexpr (kMax) {
+    const FloatVector all = hn::Add(hn::Add(seen[0], seen[1]), hn::Add(seen[2], seen[3]));
+    if (!hn::AllFalse(d, hn::IsNaN(all))) return false;
+  }
+  float* output = a.output;
+  const int64_t output_pixel = a.output_pixel;
   for_each_constant<kTile>([&](auto i) NIMBLE_INLINE_LAMBDA {
     const FloatVector left = columns[i * kStride];
     const FloatVector middle = columns[i * kStride + 1];
@@ -107,7 +120,8 @@ bool three_columns_tile(const TileArguments& a) {
       result = hn::Max(hn::Max(left, middle), right);
     else
       result = hn::Mul(hn::Add(hn::Add(left, middle), right), hn::Set(FloatTag(), a.scales[i]));
-    lanes.store(result, a.output + i * a.output_pixel);
+    lanes.store(result, output);
+    output += output_pixel;
   });
   return true;
 }
@@ -120,16 +134,18 @@ constexpr int kTileSizes[] = {4, 2, 1};
 constexpr int kTileSizeCount = static_cast<int>(std::size(kTileSizes));
 
 struct TileFunctions {
-  TileFunction whole;
+  TileFunction inner;
+  TileFunction edge;
   TileFunction partial;
 };
 
 template <Pool::Kind kKind, int kStride>
 constexpr std::array<TileFunctions, kTileSizeCount> tile_functions() {
   return []<int... kIndices>(std::integer_sequence<int, kIndices...>) {
-    return std::array<TileFunctions, kTileSizeCount>{
-        TileFunctions{three_columns_tile<kKind, kTileSizes[kIndices], kStride, AllLanes>,
-                      three_columns_tile<kKind, kTileSizes[kIndices], kStride, SomeLanes>}...};
+    return std::array<TileFunctions, kTileSizeCount>{TileFunctions{
+        three_columns_tile<kKind, kTileSizes[kIndices], kStride, false, AllLanes>,
+        three_columns_tile<kKind, kTileSizes[kIndices], kStride, true, AllLanes>,
+        three_columns_tile<kKind, kTileSizes[kIndices], kStride, true, SomeLanes>}...};
   }
   (std::make_integer_sequence<int, kTileSizeCount>());
 }
@@ -143,6 +159,7 @@ struct PlannedTile {
   int size;
   int64_t left;
   uint32_t columns_inside;
+  bool edge;
   TileFunctions functions;  // none: by windows
 };
 
@@ -159,6 +176,7 @@ class PoolKernel final : public Kernel {
     for (int64_t x = 0; x < output_.width(); ++x)
       columns_.push_back(pool_span(pool, 1, input_.width(), x));
     plan_tiles();
+    plan_scales();
   }
 
   std::string name() const override {
@@ -186,7 +204,7 @@ class PoolKernel final : public Kernel {
     if (!three_columns_) {
       for (; pixel < output_.width(); pixel += kLargestTile) {
         const int64_t size = std::min<int64_t>(kLargestTile, output_.width() - pixel);
-        tiles_.push_back({pixel, static_cast<int>(size), 0, 0, {}});
+        tiles_.push_back({pixel, static_cast<int>(size), 0, 0, true, {}});
       }
       return;
     }
@@ -197,66 +215,84 @@ class PoolKernel final : public Kernel {
       uint32_t inside = 0;
       for (int64_t column = 0; column < (size - 1) * stride + 3; ++column)
         if (left + column >= 0 && left + column < input_.width()) inside |= uint32_t{1} << column;
+      const int columns = (size - 1) * static_cast<int>(stride) + 3;
       tiles_.push_back({pixel, size, left * input_.pixel(), inside,
+                        inside + 1 != uint32_t{1} << columns,
                         sets[static_cast<size_t>(stride - 1)][index]});
       pixel += size;
+    }
+  }
+
+  // Reciprocals of the divisors, for each different kind of row: the first rows, the last ones and
+  // those between.
+  void plan_scales() {
+    if (pool_.kind == Pool::Kind::kMax) return;
+    std::vector<std::pair<int64_t, int64_t>> seen;
+    for (const PoolSpan& row : rows_) {
+      const std::pair kind(row.taps, row.counted);
+      const size_t found =
+          static_cast<size_t>(std::find(seen.begin(), seen.end(), kind) - seen.begin());
+      row_scales_.push_back(static_cast<int64_t>(found) * output_.width());
+      if (found < seen.size()) continue;
+      seen.push_back(kind);
+      for (const PoolSpan& column : columns_) scales_.push_back(pool_scale(pool_, row, column));
     }
   }
 
   template <Pool::Kind kKind>
   void run_rows(const KernelArguments& arguments) const {
     const Part& part = arguments.part;
-    for (int64_t row = part.row_begin; row < part.row_end; ++row)
-      for (const PlannedTile& planned : tiles_)
-        for (int64_t c = part.column_begin; c < part.column_end; c += kLanes)
-          run_tile<kKind>(arguments, row, planned, c,
-                          static_cast<int>(std::min<int64_t>(part.column_end - c, kLanes)));
+    TileArguments tile;
+    tile.row_step = pool_.dilation[0] * input_.row();
+    tile.column_step = input_.pixel();
+    tile.output_pixel = finish_later_ ? kLanes : output_.pixel();
+    for (int64_t row = part.row_begin; row < part.row_end; ++row) {
+      const int64_t image = row / output_.height();
+      const int64_t y = row % output_.height();
+      const PoolSpan& span = rows_[static_cast<size_t>(y)];
+      tile.rows = span.taps;
+      const float* input =
+          static_cast<const float*>(arguments.operands[0]) + input_.offset(image, span.first);
+      float* output = static_cast<float*>(arguments.operands[pool_.epilogue.add ? 2 : 1]) +
+                      output_.offset(image, y);
+      const float* addend = nullptr;
+      if (pool_.epilogue.add)
+        addend = static_cast<const float*>(arguments.operands[1]) + addend_.offset(image, y);
+      for (const PlannedTile& planned : tiles_) {
+        tile.left = planned.left;
+        tile.columns_inside = planned.columns_inside;
+        if constexpr (kKind == Pool::Kind::kAverage)
+          tile.scales = scales_.data() + row_scales_[static_cast<size_t>(y)] + planned.pixel;
+        for (int64_t c = part.column_begin; c < part.column_end; c += kLanes) {
+          tile.input = input + c;
+          tile.lanes = static_cast<int>(std::min<int64_t>(part.column_end - c, kLanes));
+          run_tile<kKind>(planned, tile, output + planned.pixel * output_.pixel() + c,
+                          addend ? addend + planned.pixel * addend_.pixel() + c : nullptr);
+        }
+      }
+    }
   }
 
   template <Pool::Kind kKind>
-  void run_tile(const KernelArguments& arguments, int64_t row, const PlannedTile& planned,
-                int64_t channel, int lanes) const {
-    const int64_t image = row / output_.height();
-    const int64_t y = row % output_.height();
-    const PoolSpan& span = rows_[static_cast<size_t>(y)];
-    float* output = static_cast<float*>(arguments.operands[pool_.epilogue.add ? 2 : 1]) +
-                    output_.offset(image, y) + planned.pixel * output_.pixel() + channel;
+  HWY_INLINE void run_tile(const PlannedTile& planned, TileArguments& tile, float* output,
+                           const float* addend) const {
+    // What a partial vector leaves undefined in here goes through the epilogue and no further.
     HWY_ALIGN float results[kLargestTile * kLanes];
-    float scales[kLargestTile];
-    TileArguments tile;
-    tile.input = static_cast<const float*>(arguments.operands[0]) +
-                 input_.offset(image, span.first) + channel;
-    tile.rows = span.taps;
-    tile.row_step = pool_.dilation[0] * input_.row();
-    tile.column_step = input_.pixel();
-    tile.left = planned.left;
-    tile.columns_inside = planned.columns_inside;
-    tile.lanes = lanes;
-    tile.scales = scales;
+    if (finish_later_ && tile.lanes < kLanes)
+      std::fill(results, results + kLargestTile * kLanes, 0.0f);
     tile.output = finish_later_ ? results : output;
-    tile.output_pixel = finish_later_ ? kLanes : output_.pixel();
-    if constexpr (kKind == Pool::Kind::kAverage)
-      for (int i = 0; i < planned.size; ++i)
-        scales[i] = 1.0f / pool_divisor(pool_, span, columns_[planned.pixel + i]);
-
-    // A partial vector into the buffer leaves its other lanes undefined; nobody looks at them.
-    const TileFunction function =
-        lanes < kLanes ? planned.functions.partial : planned.functions.whole;
-    if (finish_later_ && lanes < kLanes) std::fill(results, results + kLargestTile * kLanes, 0.0f);
+    const TileFunction function = tile.lanes < kLanes ? planned.functions.partial
+                                  : planned.edge      ? planned.functions.edge
+                                                      : planned.functions.inner;
     if (function == nullptr || !function(tile)) {
-      if (lanes < kLanes)
+      if (tile.lanes < kLanes)
         run_windows<kKind, SomeLanes>(planned, tile);
       else
         run_windows<kKind, AllLanes>(planned, tile);
     }
-    if (finish_later_) {
-      const float* addend = nullptr;
-      if (pool_.epilogue.add)
-        addend = static_cast<const float*>(arguments.operands[1]) + addend_.offset(image, y) +
-                 planned.pixel * addend_.pixel() + channel;
-      finish_tile(pool_.epilogue, results, planned.size, lanes, addend, addend_.pixel(), output,
-                  output_.pixel());
-    }
+    if (finish_later_)
+      finish_tile(pool_.epilogue, results, planned.size, tile.lanes, addend, addend_.pixel(),
+                  output, output_.pixel());
   }
 
   template <Pool::Kind kKind, class Lanes>
@@ -268,11 +304,8 @@ class PoolKernel final : public Kernel {
                           tile.row_step, pool_.dilation[1] * input_.pixel()};
       FloatVector result[1];
       reduce_window<kKind>(window, lanes, result);
-      // A window without any element is 0, as in the framework.
       if constexpr (kKind == Pool::Kind::kAverage)
-        result[0] = window.rows * window.columns == 0
-                        ? hn::Zero(FloatTag())
-                        : hn::Mul(result[0], hn::Set(FloatTag(), tile.scales[i]));
+        result[0] = hn::Mul(result[0], hn::Set(FloatTag(), tile.scales[i]));
       lanes.store(result[0], tile.output + i * tile.output_pixel);
     }
   }
@@ -283,6 +316,8 @@ class PoolKernel final : public Kernel {
   bool three_columns_ = false;
   std::vector<PoolSpan> rows_, columns_;
   std::vector<PlannedTile> tiles_;
+  std::vector<float> scales_;
+  std::vector<int64_t> row_scales_;  // by output row, where in scales_
 };
 
 KernelPtr make_pool(const Pool& pool, std::span<const TensorDesc> operands) {

@@ -38,6 +38,13 @@ KernelCase make_case(const Shape& shape, Pool pool) {
   return made;
 }
 
+Pool of_kind(Pool::Kind kind, bool count_include_pad = true) {
+  Pool pool;
+  pool.kind = kind;
+  pool.count_include_pad = count_include_pad;
+  return pool;
+}
+
 float pool_window(const Pool& pool, const TensorDesc& input, const float* from, int64_t y,
                   int64_t x) {
   const int64_t top = y * pool.stride[0] - pool.padding[0];
@@ -96,7 +103,7 @@ std::vector<KernelCase> pool_test_cases() {
       for (int64_t stride : {1, 2, 3})
         for (int64_t size = 1; size <= 12; size += 1 + size / 5) {
           ++turn;
-          Pool pool{.kind = kind};
+          Pool pool = of_kind(kind);
           pool.count_include_pad = turn % 2;
           if (turn % 11 == 0) pool.divisor = 5;
           if (turn % 5 == 0) pool.epilogue.first = {ActivationKind::kRelu};
@@ -115,14 +122,14 @@ std::vector<KernelCase> pool_test_cases() {
                                    pool));
         }
   for (Pool::Kind kind : {Pool::Kind::kMax, Pool::Kind::kAverage}) {
-    list.push_back(make_case({1, 44, 7, 15, 3, 1, 1}, {.kind = kind}));
-    list.push_back(make_case({1, 44, 15, 16, 3, 2, 1}, {.kind = kind, .count_include_pad = false}));
-    list.push_back(make_case({1, 33, 9, 9, 3, 2, 0, 1, true}, {.kind = kind}));
-    list.push_back(make_case({1, 17, 8, 8, 3, 2, 1, 1, true}, {.kind = kind}));
-    list.push_back(make_case({0, 17, 8, 8, 3, 2, 1}, {.kind = kind}));
-    list.push_back(make_case({1, 20, 8, 8, 8, 8}, {.kind = kind}));
-    Pool uneven = {.kind = kind};
-    KernelCase made = make_case({1, 19, 6, 8, 3, 2, 1}, uneven);  // far padding of its own
+    list.push_back(make_case({1, 44, 7, 15, 3, 1, 1}, of_kind(kind)));
+    list.push_back(make_case({1, 44, 15, 16, 3, 2, 1}, of_kind(kind, false)));
+    list.push_back(make_case({1, 33, 9, 9, 3, 2, 0, 1, true}, of_kind(kind)));
+    list.push_back(make_case({1, 17, 8, 8, 3, 2, 1, 1, true}, of_kind(kind)));
+    list.push_back(make_case({0, 17, 8, 8, 3, 2, 1}, of_kind(kind)));
+    list.push_back(make_case({1, 20, 8, 8, 8, 8}, of_kind(kind)));
+    list.push_back(make_case({1, 20, 2, 3, 3, 1, 4}, of_kind(kind, false)));  // windows of nothing
+    KernelCase made = make_case({1, 19, 6, 8, 3, 2, 1}, of_kind(kind));  // far padding of its own
     std::get<Pool>(made.attributes).far_padding = {0, 0};
     list.push_back(made);
   }
@@ -131,8 +138,8 @@ std::vector<KernelCase> pool_test_cases() {
 
 std::vector<KernelCase> pool_bench_cases() {
   std::vector<KernelCase> list;
-  const Pool most{.kind = Pool::Kind::kMax};
-  const Pool mean{.kind = Pool::Kind::kAverage, .count_include_pad = false};
+  const Pool most = of_kind(Pool::Kind::kMax);
+  const Pool mean = of_kind(Pool::Kind::kAverage, false);
   for (const Pool& pool : {most, mean}) {
     list.push_back(make_case({1, 44, 28, 28, 3, 1, 1}, pool));  // NASNet-A mobile
     list.push_back(make_case({1, 22, 56, 56, 3, 2, 1}, pool));

@@ -25,7 +25,7 @@ struct ResizeSource {
 };
 
 // In the framework's own precision: whether a position falls on one pixel or the next depends on
-// it.
+// it. There, the compiler made a fused multiply-add of it.
 inline std::vector<ResizeSource> resize_sources(const Resize& resize, int dim, int64_t input,
                                                 int64_t output) {
   const bool corners = resize.kind == Resize::Kind::kBilinear && resize.align_corners;
@@ -42,7 +42,7 @@ inline std::vector<ResizeSource> resize_sources(const Resize& resize, int dim, i
     const float index = static_cast<float>(i);
     float position = scale * index;
     if (resize.kind == Resize::Kind::kBilinear && !corners)
-      position = std::max(scale * (index + 0.5f) - 0.5f, 0.0f);
+      position = std::max(std::fma(scale, index + 0.5f, -0.5f), 0.0f);
     source.first = std::min(static_cast<int64_t>(std::floor(position)), input - 1);
     if (resize.kind == Resize::Kind::kNearest) continue;
     source.second = std::min(source.first + 1, input - 1);

@@ -24,7 +24,7 @@ float source_position(const Resize& resize, int dim, int64_t input, int64_t outp
                                            : static_cast<float>(input) / static_cast<float>(output);
   const float at = static_cast<float>(index);
   if (resize.kind == Resize::Kind::kNearest) return at * step;
-  if (!resize.align_corners) return std::max((at + 0.5f) * step - 0.5f, 0.0f);
+  if (!resize.align_corners) return std::max(std::fma(step, at + 0.5f, -0.5f), 0.0f);
   if (output == 1) return 0;
   return at * (static_cast<float>(input - 1) / static_cast<float>(output - 1));
 }
