@@ -1,5 +1,7 @@
 """Tables for the terminal."""
 
+from nimble.bench.competitors import OURS
+
 _COLUMNS = (
     f"  {'':<21} {'median ms':>10} {'10-90 %':>17} {'x eager':>8} {'10-90 %':>13} {'check':>8}"
     f" {'prepare s':>10} {'MiB prepare/run':>16} {'of peak':>8}"
@@ -14,11 +16,11 @@ def of_workload(workload):
     lines += [_line(row) for row in workload["results"]]
     if workload["fastest_peer"]:
         ratios = [
-            f"{label} {ratio:.2f}x"
-            for label, name in (("one stream", "nimble_one_stream"), ("many", "nimble_many_streams"))
+            f"{name} {ratio:.2f}x that"
+            for name in OURS
             if (ratio := workload[f"{name}_to_fastest_peer"])
         ]
-        lines.append(f"  fastest peer: {workload['fastest_peer']}; " + ", ".join(ratios))
+        lines.append("; ".join([f"  fastest peer: {workload['fastest_peer']}", *ratios]))
     return "\n".join(lines) + "\n"
 
 
