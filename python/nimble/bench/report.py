@@ -37,8 +37,9 @@ def of_all(results):
         rows = {row["competitor"]: row for row in workload["results"]}
         cells = "".join(f"  {_speedup(rows[name]):>{widths[name]}}" for name in labels)
         ours = workload["nimble_many_streams_to_fastest_peer"]
+        eager_ms = rows.get("eager", {}).get("median_ms")
         lines.append(
-            f"{workload['name']:<18}{_number(rows.get('eager', {}).get('median_ms'), '9.3f')}{cells}"
+            f"{workload['name']:<18}{_number(eager_ms, '9.3f')}{cells}"
             f"  {_number(ours, '11.2f')}  {_number(workload['paper_speedup'], '6.2f')}"
         )
     machine = results["machine"]
