@@ -15,6 +15,8 @@ from nimble.bench import competitors, workloads
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="nimble", description=nimble.__doc__.splitlines()[0])
     commands = parser.add_subparsers(required=True)
+    workload_help = "module:function of yours that returns (model, inputs), or one of: "
+    workload_help += " ".join(workloads.NAMES)
 
     demo = commands.add_parser("demo", help="prepare a network, compare with eager PyTorch")
     demo.add_argument("network", nargs="?", default="nasnet_a_mobile", choices=models.NETWORKS)
@@ -25,7 +27,7 @@ def main(argv=None):
     inspect.add_argument(
         "model",
         type=_workload_name,
-        help="a workload of `nimble bench`, or module:function of yours that returns (model, inputs)",
+        help=workload_help,
     )
     inspect.add_argument("--streams", type=_streams, default="auto")
     inspect.add_argument("--threads", type=int)
@@ -40,8 +42,7 @@ def main(argv=None):
         metavar="NAME",
         type=_workload_name,
         default=workloads.NAMES,
-        help=f"module:function of yours that returns (model, inputs), or: {' '.join(workloads.NAMES)}"
-        " (default: all of these)",
+        help=f"{workload_help} (default: all of these)",
     )
     compare.add_argument("--threads", type=int, default=torch.get_num_threads())
     compare.add_argument("--rounds", type=int, default=20, help="turns of each competitor")
@@ -58,6 +59,7 @@ def main(argv=None):
     compare.add_argument(
         "--tune", metavar="S", type=float, default=120, help="time for TVM to tune; 0: untuned"
     )
+    compare.add_argument("--max-autotune", action="store_true", help="torch.compile searches too")
     compare.add_argument("--quick", action="store_true", help="3 short rounds, nothing tuned")
     compare.set_defaults(run=run_bench)
 
@@ -136,6 +138,7 @@ def run_bench(arguments):
         slice_s=0.1 if arguments.quick else 0.3,
         prepare_limit_s=arguments.prepare_timeout,
         tune_s=0 if arguments.quick else arguments.tune,
+        max_autotune=arguments.max_autotune,
         competitors=tuple((arguments.competitors or ",".join(competitors.NAMES)).split(",")),
     )
     progress = _Progress(bench.steps(arguments.names, options))

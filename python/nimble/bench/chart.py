@@ -70,7 +70,13 @@ def draw(results, prefix):
     )
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.01)
-    axes.legend(ncols=4, fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(0, -0.28))
+    axes.legend(
+        ncols=4 if len(workloads) > 5 else 2,
+        fontsize=8,
+        frameon=False,
+        loc="upper left",
+        bbox_to_anchor=(0, -0.28),
+    )
     for kind in ("svg", "png"):
         figure.savefig(f"{prefix}.{kind}", dpi=150, bbox_inches="tight", metadata=_undated(kind))
     pyplot.close(figure)

@@ -12,8 +12,8 @@ from nimble.bench.process import Child, ChildFailed
 from nimble.bench.workloads import PAPER_SPEEDUP
 
 #: Largest difference from eager that is still rounding, as a share of the largest output.
-#: Reordered float32 sums stay below 2e-5 in all our workloads; bfloat16 would give 1e-2.
-TOLERANCE = 1e-4
+#: Reordered float32 sums gave up to 5e-5 (DARTS in another memory format), bfloat16 6e-3 (MLP).
+TOLERANCE = 1e-3
 
 #: For everything but `prepare`: long enough for any that is still alive.
 _ANSWER_LIMIT_S = 600.0
@@ -26,6 +26,7 @@ class Options:
     slice_s: float = 0.3  # one turn of one competitor
     prepare_limit_s: float = 300.0
     tune_s: float = 120.0
+    max_autotune: bool = False
     competitors: tuple = competitors.NAMES
 
 
@@ -94,7 +95,11 @@ class _Match:
         child = self._start(name)
         options = self._options
         setting = competitors.Setting(
-            options.threads, options.prepare_limit_s, options.tune_s, self._folder / name
+            threads=options.threads,
+            prepare_limit_s=options.prepare_limit_s,
+            tune_s=options.tune_s,
+            max_autotune=options.max_autotune,
+            folder=self._folder / name,
         )
         question = "prepare", self._workload, name, setting, self._shared
         row |= self._ask(child, *question, limit_s=options.prepare_limit_s)
@@ -148,6 +153,7 @@ def _statistics(rounds, eager_rounds):
     """Medians over all samples; the ratio's spread is that of the rounds, each for itself."""
     samples = sorted(sample for of_round in rounds for sample in of_round)
     row = {
+        "best_ms": samples[0] * 1e3,
         "median_ms": statistics.median(samples) * 1e3,
         "p10_ms": _quantile(samples, 0.1) * 1e3,
         "p90_ms": _quantile(samples, 0.9) * 1e3,

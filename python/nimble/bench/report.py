@@ -1,5 +1,7 @@
 """Tables for the terminal."""
 
+from nimble.bench.competitors import OURS
+
 _COLUMNS = (
     f"  {'':<21} {'median ms':>10} {'10-90 %':>17} {'x eager':>8} {'10-90 %':>13} {'check':>8}"
     f" {'prepare s':>10} {'MiB prepare/run':>16} {'of peak':>8}"
@@ -14,11 +16,11 @@ def of_workload(workload):
     lines += [_line(row) for row in workload["results"]]
     if workload["fastest_peer"]:
         ratios = [
-            f"{label} {ratio:.2f}x"
-            for label, name in (("one stream", "nimble_one_stream"), ("many", "nimble_many_streams"))
+            f"{name} {ratio:.2f}x that"
+            for name in OURS
             if (ratio := workload[f"{name}_to_fastest_peer"])
         ]
-        lines.append(f"  fastest peer: {workload['fastest_peer']}; " + ", ".join(ratios))
+        lines.append("; ".join([f"  fastest peer: {workload['fastest_peer']}", *ratios]))
     return "\n".join(lines) + "\n"
 
 
@@ -35,8 +37,9 @@ def of_all(results):
         rows = {row["competitor"]: row for row in workload["results"]}
         cells = "".join(f"  {_speedup(rows[name]):>{widths[name]}}" for name in labels)
         ours = workload["nimble_many_streams_to_fastest_peer"]
+        eager_ms = rows.get("eager", {}).get("median_ms")
         lines.append(
-            f"{workload['name']:<18}{_number(rows.get('eager', {}).get('median_ms'), '9.3f')}{cells}"
+            f"{workload['name']:<18}{_number(eager_ms, '9.3f')}{cells}"
             f"  {_number(ours, '11.2f')}  {_number(workload['paper_speedup'], '6.2f')}"
         )
     machine = results["machine"]

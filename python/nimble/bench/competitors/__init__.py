@@ -31,7 +31,8 @@ class Setting:
 
     threads: int
     prepare_limit_s: float  # then it is given up
-    tune_s: float  # for those that search for good code by measuring
+    tune_s: float  # for TVM to search for good code
+    max_autotune: bool  # torch.compile searches too
     folder: Path  # its own, to write in
 
 

@@ -16,6 +16,11 @@ def prepare(model, inputs, setting, streams=1):
     names = ("tasks", "streams", "waits", "arena_bytes", "peak_bytes", "framework_peak_bytes")
     return Prepared(
         bind=lambda inputs: functools.partial(engine, *inputs),
-        settings=f"{plan.streams} stream{'s' * (plan.streams > 1)}, {plan.tasks} tasks",
+        settings=f"{plan.streams} stream{'s' * (plan.streams > 1)}, {plan.tasks} tasks, "
+        f"holds {_mib(plan.peak_bytes)} at most (eager {_mib(plan.framework_peak_bytes)})",
         details={name: getattr(plan, name) for name in names},
     )
+
+
+def _mib(size):
+    return f"{size / 2**20:.2f} MiB"

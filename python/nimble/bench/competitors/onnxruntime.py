@@ -17,9 +17,7 @@ def prepare(model, inputs, setting):
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.intra_op_num_threads = setting.threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "1")
-    session = onnxruntime.InferenceSession(
-        str(model), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
     def bind(inputs):
         binding = session.io_binding()

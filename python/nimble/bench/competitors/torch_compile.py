@@ -19,6 +19,7 @@ def prepare(model, inputs, setting):
 
     inductor.freezing = True
     inductor.cpp_wrapper = True  # calls its kernels from C++, not from Python
+    inductor.max_autotune = setting.max_autotune
     inductor.fx_graph_cache = False
 
     started = time.perf_counter()
@@ -39,7 +40,8 @@ def prepare(model, inputs, setting):
     best = min(tried, key=lambda memory_format: tried[memory_format][0])
     _, prepare_s, bind = tried[best]
     only = ", no time to try channels_last" if len(tried) < len(formats_of(inputs)) else ""
-    return Prepared(bind=bind, settings=f"freezing, {best}{only}", prepare_s=prepare_s)
+    searched = ", max_autotune" if setting.max_autotune else ""
+    return Prepared(bind=bind, settings=f"freezing, {best}{searched}{only}", prepare_s=prepare_s)
 
 
 def _bind_in(compiled, memory_format, inputs):

@@ -4,6 +4,9 @@ Untuned code is serial and naive; minutes of tuning reach a part of what TVM can
 """
 
 import functools
+import importlib
+import inspect
+import sys
 import time
 
 import torch
@@ -11,7 +14,7 @@ import torch
 from nimble.bench.competitors import Prepared
 
 LABEL = "TVM"
-REQUIRES = ("tvm", "xgboost", "psutil", "cloudpickle")
+REQUIRES = ("tvm",)
 FROM_ONNX = False
 
 #: Few at a time, so that every operator gets some before the time is over.
@@ -25,7 +28,6 @@ def prepare(model, inputs, setting):
     from tvm.relax.frontend import detach_params
     from tvm.relax.frontend.torch import from_exported_program
 
-    started = time.perf_counter()
     cpu = tvm.target.codegen.llvm_get_system_cpu()
     target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": setting.threads})
     with torch.no_grad():
@@ -60,28 +62,90 @@ def prepare(model, inputs, setting):
     def bind(inputs):
         return functools.partial(main, *map(tvm.runtime.from_dlpack, inputs), *weights)
 
-    how = f"{trials} trials in {time.perf_counter() - started:.0f} s" if trials else "untuned"
+    how = f"{trials} trials in {setting.tune_s:.0f} s" if trials else "untuned"
     return Prepared(bind=bind, settings=how, details={"trials": trials})
 
 
-class _TimeIsOver(Exception):
-    pass
+def _import_intrinsics():
+    """What tuning imports first. For each intrinsic it asks `inspect` for the stack with source
+    files and lines, which nobody needs and which takes minutes where many modules are loaded."""
+    full_stack, inspect.stack = inspect.stack, _bare_stack
+    try:
+        importlib.import_module("tvm.s_tir.tensor_intrin")
+    finally:
+        inspect.stack = full_stack
+
+
+def _bare_stack(context=0):
+    frames, frame = [], sys._getframe(1)
+    while frame:
+        code = frame.f_code
+        frames.append(
+            inspect.FrameInfo(frame, code.co_filename, frame.f_lineno, code.co_name, None, None)
+        )
+        frame = frame.f_back
+    return frames
 
 
 def _tune(program, target, setting):
-    """Searches until the time is over; returns how many candidates it measured."""
+    """Searches until the time is over; returns how many candidates it measured.
+
+    Candidates are built and run in this process: TVM's own builder starts an interpreter for every
+    few of them, which takes most of minutes that are to be spent on searching.
+    """
+    from tvm.ir.utils import derived_object
+    from tvm.runtime import device
     from tvm.s_tir import meta_schedule
+    from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
+    from tvm.s_tir.meta_schedule.builder.local_builder import default_build
+    from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
+    from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, PyRunner
+    from tvm.s_tir.meta_schedule.runner.local_runner import (
+        LocalRunnerFuture,
+        default_alloc_argument,
+        default_run_evaluator,
+    )
 
+    _import_intrinsics()
     end = time.perf_counter() + setting.tune_s
-    trials = 0
+    built = {}  # by the name that stands for a path
+    measured = 0
 
-    @meta_schedule.derived_object
-    class StopInTime(meta_schedule.measure_callback.PyMeasureCallback):
+    @derived_object
+    class Builder(PyBuilder):
+        def build(self, candidates):
+            return [self._build(str(place), c) for place, c in enumerate(candidates)]
+
+        def _build(self, name, candidate):
+            try:
+                built[name] = default_build(candidate.mod, candidate.target, None).jit()
+                return BuilderResult(name, None)
+            except Exception as error:
+                return BuilderResult(None, str(error))
+
+    @derived_object
+    class Runner(PyRunner):
+        def run(self, candidates):
+            return [self._run(candidate) for candidate in candidates]
+
+        def _run(self, candidate):
+            nonlocal measured
+            measured += 1
+            try:
+                cpu = device(str(candidate.device_type), 0)
+                shapes = tuple(shape.as_json() for shape in candidate.args_info)
+                arguments = default_alloc_argument(cpu, shapes, 1)
+                module = built.pop(str(candidate.artifact_path))
+                how = EvaluatorConfig(number=1, repeat=2, min_repeat_ms=5)
+                return LocalRunnerFuture(default_run_evaluator(module, cpu, how, arguments), None)
+            except Exception as error:
+                return LocalRunnerFuture(None, str(error))
+
+    @derived_object
+    class StopInTime(PyMeasureCallback):
         def apply(self, task_scheduler, task_id, candidates, built, measured):
-            nonlocal trials
-            trials += len(measured)
             if time.perf_counter() > end:
-                raise _TimeIsOver
+                raise TimeoutError
 
     folder = setting.folder / "tuned"
     folder.mkdir()
@@ -93,11 +157,12 @@ def _tune(program, target, setting):
             work_dir=str(folder),
             max_trials_global=1_000_000,
             num_trials_per_iter=_TRIALS_AT_A_TIME,
-            builder=meta_schedule.builder.LocalBuilder(max_workers=setting.threads),
+            builder=Builder(),
+            runner=Runner(),
             measure_callbacks=[*meta_schedule.MeasureCallback.create("default"), StopInTime()],
             strategy="replay-trace",
         )
     except Exception:
         if time.perf_counter() < end:
             raise
-    return trials
+    return measured
