@@ -77,7 +77,7 @@ struct SeparableConvolution {
 // rank of 2 or more; a dim of size 1 or stride 0 in front broadcasts. The bias has the output's
 // rank (stride 0 where it broadcasts). Rows are those of the output: batch * M.
 struct MatMul {
-  bool constant_b = false;  // b (and a bias of rank-1 kind) is packed ahead of time
+  bool constant_b = false;  // b and the bias are constants, packed ahead of time
   float alpha = 1;
   bool bias = false;
   Epilogue epilogue = {};

@@ -477,14 +477,22 @@ bool emit_matmul(CallReader& call, const std::optional<TensorRef>& a,
   MatMul matmul;
   matmul.constant_b = call.is_constant(*b);
   matmul.alpha = static_cast<float>(alpha);
-  std::vector<TensorRef> inputs = {*a, *b};
-  if (bias) {
-    const auto desc = expanded(bias->desc, result->sizes);
-    if (!desc) return false;
-    matmul.bias = true;
-    inputs.push_back({bias->memory, *desc});
+  if (!bias) {
+    call.emit_result(matmul, {*a, *b}, *result);
+    return true;
   }
-  call.emit_result(matmul, inputs, *result);
+  const auto desc = expanded(bias->desc, result->sizes);
+  if (!desc) return false;
+  const TensorRef addend{bias->memory, *desc};
+  if (matmul.constant_b && !call.is_constant(*bias)) {  // constants are packed together
+    const TensorRef product =
+        call.emit(matmul, {*a, *b}, row_major(result->dtype, result->sizes));
+    Chain add{.inputs = 2, .steps = {{.op = ChainOp::kAdd, .x = 0, .y = 1}}, .outputs = {2}};
+    call.emit_result(add, {product, addend}, *result);
+    return true;
+  }
+  matmul.bias = true;
+  call.emit_result(matmul, {*a, *b, addend}, *result);
   return true;
 }
 

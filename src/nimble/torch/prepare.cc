@@ -68,7 +68,7 @@ bool agree(const at::Tensor& a, const at::Tensor& b, double tolerance = kFramewo
   return at::allclose(a, b, tolerance, tolerance * largest, /*equal_nan=*/true);
 }
 
-// Other values of the same kind: in another order, and numbers a little larger; not in another
+// Other values of the same kind: in another order, and numbers up to a tenth off; not in another
 // order if `in_place`, for what has a structure (a positive definite matrix).
 at::Tensor other_values(const at::Tensor& tensor, bool in_place) {
   at::Tensor copy = copy_with_strides(tensor);
@@ -77,7 +77,7 @@ at::Tensor other_values(const at::Tensor& tensor, bool in_place) {
   if (!(in_place && numbers)) copy.copy_(copy.flatten().roll(1).view(copy.sizes()));
   if (numbers) {
     const at::Tensor growth = at::arange(copy.numel(), at::kDouble).view(copy.sizes()) * 0.618;
-    copy.mul_(at::frac(growth).mul_(0.2).add_(1).to(copy.scalar_type()));
+    copy.mul_(at::frac(growth).mul_(0.2).add_(0.9).to(copy.scalar_type()));
   }
   return copy;
 }

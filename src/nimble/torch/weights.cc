@@ -29,7 +29,8 @@ bool is_packed_operand(const Op& op, size_t operand, const Kernel& kernel) {
   if (const auto* conv = attributes_of<Convolution>(op)) return operand >= 1 && operand <= (conv->bias ? 2u : 1u);
   if (const auto* both = attributes_of<SeparableConvolution>(op))
     return operand >= 1 && operand <= 2u + both->depthwise.bias + both->pointwise.bias;
-  if (const auto* matmul = attributes_of<MatMul>(op)) return matmul->constant_b && operand == 1;
+  if (const auto* matmul = attributes_of<MatMul>(op))
+    return matmul->constant_b && operand >= 1 && operand <= (matmul->bias ? 2u : 1u);
   return false;
 }
 
