@@ -211,7 +211,7 @@ def test_a_kernel_that_throws_in_a_replay_throws_as_in_eager(name, streams):
     for _ in range(5):
         with pytest.raises(eager.type) as replayed:
             step(bad)
-        assert str(replayed.value) == str(eager.value)
+        assert str(replayed.value).startswith(str(eager.value))  # ours may say more
         exact(step(good), function(good))
 
 

@@ -166,7 +166,7 @@ def test_many_streams_equal_eager(name, streams):
 
 def test_branches_use_the_streams_that_were_asked_for():
     model, make_input = build("branches")
-    schedule = nimble.Nimble(model, streams=3).prepare(make_input()).schedule
+    schedule = nimble.Nimble(model, streams=3, kernels="torch").prepare(make_input()).schedule
     assert schedule.streams == 3 and schedule.waits > 0
     assert schedule.degree >= 4
 
@@ -259,7 +259,7 @@ def test_embedding_max_norm_changes_the_weight_as_eager():
 @pytest.mark.parametrize("streams", [1, 3])
 def test_timeline_is_json_with_a_track_per_stream_and_module_names(streams, tmp_path):
     model, make_input = build("branches")
-    engine = nimble.Nimble(model, streams=streams).prepare(make_input())
+    engine = nimble.Nimble(model, streams=streams, kernels="torch").prepare(make_input())
     engine.schedule.save_timeline(tmp_path / "t.json")
     events = json.loads((tmp_path / "t.json").read_text())
     events = events["traceEvents"] if isinstance(events, dict) else events
@@ -281,7 +281,7 @@ def test_timeline_leaves_state_as_it_was(tmp_path):
 
 def test_graph_and_explanation_mention_every_task(tmp_path):
     model, make_input = build("branches")
-    engine = nimble.Nimble(model, streams=2).prepare(make_input())
+    engine = nimble.Nimble(model, streams=2, kernels="torch").prepare(make_input())
     engine.schedule.save_graph(tmp_path / "g.dot")
     engine.schedule.save_graph(tmp_path / "g.txt")
     dot, text = ((tmp_path / name).read_text() for name in ("g.dot", "g.txt"))

@@ -204,7 +204,14 @@ class _Recorded(_Prepared):
 
 
 def record(
-    function, *args, streams="auto", threads=None, kernels="auto", outputs="fresh", **kwargs
+    function,
+    *args,
+    streams="auto",
+    threads=None,
+    kernels="auto",
+    outputs="fresh",
+    winograd=True,
+    **kwargs,
 ):
     """Runs any function of tensors once and returns it as a replayed plan.
 
@@ -212,7 +219,8 @@ def record(
         >>> step = nimble.record(lambda x, y: (x @ y).relu(), x, y)
         >>> z = step(x, y)
     """
-    return _Recorded(function, args, kwargs, Options(streams, threads, kernels, outputs))
+    options = Options(streams, threads, kernels, outputs, winograd)
+    return _Recorded(function, args, kwargs, options)
 
 
 class _Compiled(_OfThisProcess):
@@ -259,7 +267,14 @@ class _Compiled(_OfThisProcess):
 
 
 def compile(
-    model, *, streams="auto", threads=None, kernels="auto", outputs="fresh", cache_size=8
+    model,
+    *,
+    streams="auto",
+    threads=None,
+    kernels="auto",
+    outputs="fresh",
+    winograd=True,
+    cache_size=8,
 ):
     """Returns a callable that prepares itself for every new signature of its arguments.
 
@@ -270,4 +285,4 @@ def compile(
         >>> fast = nimble.compile(model)
         >>> fast(torch.rand(1, 3, 224, 224)); fast(torch.rand(8, 3, 224, 224))
     """
-    return _Compiled(model, Options(streams, threads, kernels, outputs), cache_size)
+    return _Compiled(model, Options(streams, threads, kernels, outputs, winograd), cache_size)

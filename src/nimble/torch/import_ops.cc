@@ -8,6 +8,7 @@
 #include "nimble/base/error.h"
 #include "nimble/graph/relink.h"
 #include "nimble/torch/call_reader.h"
+#include "nimble/torch/op_semantics.h"
 
 namespace nimble {
 namespace {
@@ -696,9 +697,20 @@ class Importer {
 
   bool import(const Op& op) {
     const auto known = imports().find(op.name);
-    if (known == imports().end()) return false;
+    if (known == imports().end() || !may_be_reordered(op)) return false;
     CallReader call(recording_, op, graph_, imported_, memory_of_value_, needed_);
     return known->second(call);
+  }
+
+  // Memory without bytes stands for an order that operands do not show: that of random ops, and of
+  // tensors that share memory in ways we do not see. Attention is listed among the former.
+  bool may_be_reordered(const Op& op) const {
+    const auto orders = std::count_if(
+        op.operands.begin(), op.operands.end(), [&](const Operand& operand) {
+          return graph_.memories[operand.memory.index].role == Role::kGenerator;
+        });
+    const auto& handle = recording_.calls[op.call.index].op;
+    return orders == (semantics_of(handle).draws_random_numbers ? 1 : 0);
   }
 
   // A framework call stays what it is, on the memories that its values are in now.
