@@ -104,6 +104,13 @@ std::pair<int64_t, int64_t> random_range(int64_t whole, int64_t size, int64_t gr
   return {begin * grain, std::min(end * grain, size)};
 }
 
+// For plain loops, several times over.
+bool is_large(const KernelCase& test) {
+  int64_t elements = 0;
+  for (const TensorDesc& desc : test.operands) elements += desc.numel();
+  return elements > 20000 || flops(test.attributes, test.operands) > 2e6;
+}
+
 class PartBytesTest : public ::testing::TestWithParam<KernelFamily> {};
 
 TEST_P(PartBytesTest, APartNeedsNoOtherBytesAndWritesNoOthers) {
@@ -113,11 +120,11 @@ TEST_P(PartBytesTest, APartNeedsNoOtherBytesAndWritesNoOthers) {
     const auto& [attributes, operands] = cases[c];
     SCOPED_TRACE(::testing::Message() << "case " << c << " " << describe(attributes));
     const auto kernels = kernel_candidates(attributes, operands);
-    if (kernels.empty() || operands.back().numel() == 0) continue;
+    if (kernels.empty() || operands.back().numel() == 0 || is_large(cases[c])) continue;
     const Work work = kernels.front()->work();
     const Part whole = whole_part(attributes, operands);
-    if (work.row_grain != 0) ASSERT_EQ(work.rows, whole.row_end);
-    if (work.column_grain != 0) ASSERT_EQ(work.columns, whole.column_end);
+    ASSERT_TRUE(work.row_grain == 0 || work.rows == whole.row_end);
+    ASSERT_TRUE(work.column_grain == 0 || work.columns == whole.column_end);
     const auto* chain = std::get_if<Chain>(&attributes);
     const size_t first_output = operands.size() - (chain ? chain->outputs.size() : 1);
     const auto dims = counted_dims(attributes, operands[first_output]);
@@ -166,7 +173,7 @@ TEST_P(PartBytesTest, APartNeedsNoOtherBytesAndWritesNoOthers) {
       }
     }
   }
-  if (tried == 0) GTEST_SKIP() << "no kernels yet";
+  EXPECT_GT(tried, 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, PartBytesTest,
