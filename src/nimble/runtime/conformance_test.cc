@@ -12,7 +12,10 @@
 #include "nimble/runtime/replayer.h"
 #include "nimble/runtime/test_programs.h"
 #include "nimble/schedule/build.h"
+#include "nimble/schedule/many_streams.h"
+#include "nimble/schedule/one_stream.h"
 #include "nimble/schedule/random_dag.h"
+#include "nimble/schedule/test_network.h"
 #include "nimble/schedule/verify.h"
 
 namespace nimble {
@@ -27,6 +30,7 @@ struct Way {
   size_t streams = 1;  // 0: as many as the program has room for
   bool sequential_oracle = false;
   bool helpers_are_busy = false;
+  bool memory_is_limited = false;  // to what one stream needs
 };
 
 void PrintTo(const Way& way, std::ostream* out) {
@@ -40,6 +44,11 @@ const Way kWays[] = {
     {.name = "ThreeStreams", .streams = 3},
     {.name = "FourStreams", .streams = 4},
     {.name = "UnboundedStreams", .streams = 0},
+    {.name = "ThreeStreamsLimitedMemory", .streams = 3, .memory_is_limited = true},
+    {.name = "ThreeStreamsLimitedMemoryHelpersBusy",
+     .streams = 3,
+     .helpers_are_busy = true,
+     .memory_is_limited = true},
     {.name = "FourStreamsHelpersBusy", .streams = 4, .helpers_are_busy = true},
     {.name = "UnboundedStreamsHelpersBusy", .streams = 0, .helpers_are_busy = true},
 };
@@ -48,6 +57,15 @@ class ReplayConformance : public ::testing::TestWithParam<Way> {
  protected:
   ReplayConformance() {
     if (GetParam().helpers_are_busy) holder_.emplace(pool_);
+  }
+
+  Schedule schedule_of(const Graph& graph) {
+    if (!GetParam().memory_is_limited) return build_schedule(graph, assign(graph), {}).schedule;
+    const size_t limit = build_schedule(graph, single_stream(graph), {}).schedule.arena_bytes;
+    const std::vector<double> costs = testing::random_costs(rng_, graph.ops.size());
+    const ManyStreamsOptions options{
+        .workers = GetParam().streams, .search_steps = 50, .memory_limit_bytes = limit};
+    return build_many_streams(graph, costs, options).built.schedule;
   }
 
   StreamAssignment assign(const Graph& graph) {
@@ -75,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(, ReplayConformance, ::testing::ValuesIn(kWays),
 TEST_P(ReplayConformance, RandomProgramsGiveWhatTheRecordedOrderGives) {
   for (int round = 0; round < 400; ++round) {
     const Graph graph = testing::random_graph(rng_, 40);
-    const Schedule schedule = build_schedule(graph, assign(graph), {}).schedule;
+    const Schedule schedule = schedule_of(graph);
     ASSERT_EQ(verify_schedule(schedule), std::vector<std::string>{});
     MixingProgram program(graph, schedule);
     const auto replay_here = replay(schedule, program.bindings());
@@ -161,6 +179,31 @@ TEST_P(ReplayConformance, ATaskMayReplayAnotherProgramOnTheSamePool) {
   const auto outer = replay(testing::independent_schedule(4), outer_tasks.bindings());
   for (int i = 0; i < 20; ++i) outer();
   EXPECT_EQ(inner_runs, 20 * 4 * 3);
+}
+
+// Parts of ops, on images whose channels several ops write.
+TEST(ReplayOfParts, GivesWhatTheRecordedOrderGives) {
+  std::mt19937 rng(70);
+  WorkerPool pool;
+  for (int round = 0; round < 4; ++round) {
+    const auto network = testing::random_network(rng, 1, 30000);
+    const Graph& graph = network.graph;
+    const std::vector<bool> unplanned(graph.memories.size(), true);
+    const Schedule apart = build_schedule(graph, single_stream(graph), {}, unplanned).schedule;
+    MixingProgram expected(graph, apart);
+    replay_sequentially(expected.bindings());
+    const BuiltSchedule one = build_one_stream(graph, 3, network.costs);
+    ManyStreamsOptions options{.workers = 3};
+    const BuiltSchedule many = build_many_streams(graph, network.costs, options).built;
+    options.memory_limit_bytes = one.schedule.arena_bytes;
+    const BuiltSchedule limited = build_many_streams(graph, network.costs, options).built;
+    for (const BuiltSchedule* built : {&one, &many, &limited}) {
+      ASSERT_EQ(verify_schedule(built->schedule), std::vector<std::string>{});
+      MixingProgram program(graph, built->schedule);
+      Replayer(built->schedule, program.bindings(), pool).run();
+      ASSERT_EQ(program.results().first, expected.results().first);
+    }
+  }
 }
 
 }  // namespace

@@ -167,7 +167,7 @@ class ListScheduler {
     const auto rank = [&](uint32_t node) {
       const auto behind =
           nearly_ > 0 ? static_cast<int64_t>((longest - problem_.longest_path[node]) / nearly_) : 0;
-      return std::tuple(behind, !is_home(node, worker), -affinity(node, worker), node);
+      return std::tuple(behind, -affinity(node, worker), !is_home(node, worker), node);
     };
     while (!candidates_.empty()) {
       const auto best = std::min_element(candidates_.begin(), candidates_.end(),

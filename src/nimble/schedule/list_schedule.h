@@ -22,8 +22,8 @@ struct ListOptions {
 };
 
 // Lets time pass: whenever a worker is free, it takes of the nodes that may start the one with the
-// longest path to the end. Of those with nearly as long a path: one whose home it is, then one
-// whose predecessors it ran, then the first.
+// longest path to the end. Of those with nearly as long a path: one whose predecessors it
+// ran, then one whose home it is, then the first.
 //
 // `times` is when nodes start and end: with a limit, a simulation of the plan may start them too
 // early, as it does not know of memory.
