@@ -98,7 +98,7 @@ def _tune(program, target, setting):
     from tvm.s_tir import meta_schedule
     from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
     from tvm.s_tir.meta_schedule.builder.local_builder import default_build
-    from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
+    from tvm.s_tir.meta_schedule.measure_callback import AddToDatabase, PyMeasureCallback
     from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, PyRunner
     from tvm.s_tir.meta_schedule.runner.local_runner import (
         LocalRunnerFuture,
@@ -118,7 +118,7 @@ def _tune(program, target, setting):
 
         def _build(self, name, candidate):
             try:
-                built[name] = default_build(candidate.mod, candidate.target, None).jit()
+                built[name] = default_build(candidate.mod, candidate.target, None)
                 return BuilderResult(name, None)
             except Exception as error:
                 return BuilderResult(None, str(error))
@@ -159,8 +159,9 @@ def _tune(program, target, setting):
             num_trials_per_iter=_TRIALS_AT_A_TIME,
             builder=Builder(),
             runner=Runner(),
-            measure_callbacks=[*meta_schedule.MeasureCallback.create("default"), StopInTime()],
+            cost_model="random",
             strategy="replay-trace",
+            measure_callbacks=[AddToDatabase(), StopInTime()],
         )
     except Exception:
         if time.perf_counter() < end:
