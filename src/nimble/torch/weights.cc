@@ -147,14 +147,15 @@ class WeightImage::Filler {
 
   void compute_by_framework(const Op& op) {
     const RecordedCall& call = image_.plan_.recording.calls[op.call.index];
-    const auto operand = [&](ViewId view, bool written) -> const Operand& {
-      for (const Operand& candidate : op.operands)
-        if (candidate.view == view && candidate.writes == written) return candidate;
-      throw InternalError("a constant call has an operand that is not there");
+    const auto tensor_for = [&](ViewId view, bool written) {
+      for (const Operand& operand : op.operands)
+        if (operand.view == view && operand.writes == written) return tensor(operand);
+      // It only asks for the shape.
+      return make_tensor(graph_.views[view.index].desc, unbound_storage(0));
     };
     torch::jit::Stack stack = call.arguments;
     for (const TensorSlot& slot : call.tensors) {
-      at::Tensor argument = tensor(operand(slot.view, false));
+      at::Tensor argument = tensor_for(slot.view, false);
       if (slot.element < 0) {
         stack[slot.position] = std::move(argument);
         continue;
@@ -169,7 +170,7 @@ class WeightImage::Filler {
       const at::Tensor computed = result.element < 0
                                       ? value.toTensor()
                                       : value.toListRef()[result.element].toTensor();
-      tensor(operand(result.view, true)).copy_(computed);
+      tensor_for(result.view, true).copy_(computed);
     }
   }
 
