@@ -363,6 +363,7 @@ bool emit_reduce(CallReader& call, Reduce::Kind kind, Sizes dims, bool keep) {
   const auto input = call.tensor(0);
   auto result = call.result();
   if (!input || !result || result->dtype.code != input->desc.dtype.code) return false;
+  if (input->desc.sizes.empty()) return false;
   const auto rank = static_cast<int64_t>(input->desc.sizes.size());
   for (int64_t& dim : dims)
     if (dim < 0) dim += rank;
