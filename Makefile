@@ -36,11 +36,14 @@ test:
 test-ops: package
 	.venv/bin/pytest -q -n $(JOBS) --maxprocesses=4 tests/test_op_database.py --whole-op-database
 
-bench: package
+# The last step takes an hour or two; `.venv/bin/nimble bench --quick resnet50` some seconds.
+bench: package .venv/peers
 	@tools/install_packages bench
 	$(call configure,-DNIMBLE_BENCH=ON)
 	build/bench/overhead
+	build/bench/kernels
 	.venv/bin/python bench/mlp_call.py
+	.venv/bin/nimble bench --json docs/bench.json --chart docs/results
 
 format:
 	@tools/install_packages test
@@ -75,9 +78,18 @@ build/installed: .venv/installed $(shell find CMakeLists.txt cmake src python -n
 .venv/installed: pyproject.toml tools/requirements.py
 	tools/install_packages build
 	$(PYTHON) -m venv .venv
-	.venv/bin/python tools/requirements.py > .venv/requirements.txt
-	.venv/bin/pip install --requirement .venv/requirements.txt
+	$(call install_requirements,test)
 	@touch $@
+
+# The engines that `nimble bench` compares with. It does without those that cannot be installed.
+.venv/peers: .venv/installed
+	$(call install_requirements,bench) || $(call install_one_by_one,bench)
+	@touch $@
+
+# Both print what pyproject.toml asks for, and install that.
+install_requirements = .venv/bin/python tools/requirements.py $(1) > .venv/requirements-$(1).txt && \
+  .venv/bin/pip install --requirement .venv/requirements-$(1).txt
+install_one_by_one = xargs -n 1 .venv/bin/pip install < .venv/requirements-$(1).txt || true
 
 # Builds more in the package's CMake tree.
 configure = bash -c 'cmake -S . -B build $(1) && cmake --build build'

@@ -1,11 +1,13 @@
-// How fast each kernel is on one thread:  kernels [family] [words of the description …]
+// How fast each kernel is on one thread:  kernels [--avx2] [family] [words of the description …]
 //
 // Prints GFLOP/s and the share of the machine's multiply-add peak, or GB/s where an op only moves
 // bytes. Candidates of a case are timed in turns and the best time counts: machines are noisy. The
 // peak is measured again with every case, in the same turns.
 
+#include <hwy/targets.h>
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -19,7 +21,12 @@
 namespace nimble {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+// Processor time of this thread: what other programs take does not count.
+double now() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 struct FreeAligned {
   void operator()(void* p) const { std::free(p); }
@@ -100,9 +107,9 @@ void run_case(const KernelFamily& family, const KernelCase& test) {
       while (total < kTurnSeconds) {
         // Short ones in batches, so that reading the clock does not count.
         const int batch = timed.best < 2e-6 ? 200 : timed.best < 5e-5 ? 10 : 1;
-        const auto begin = Clock::now();
+        const double begin = now();
         for (int i = 0; i < batch; ++i) timed.kernel->run(timed.arguments);
-        const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+        const double seconds = now() - begin;
         timed.best = std::min(timed.best, seconds / batch);
         total += seconds;
       }
@@ -126,6 +133,11 @@ void run_case(const KernelFamily& family, const KernelCase& test) {
 }  // namespace nimble
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "--avx2") == 0) {
+    hwy::SetSupportedTargetsForTest(HWY_AVX2);
+    --argc;
+    ++argv;
+  }
   std::printf("one thread; multiply-add peak %.1f GFLOP/s\n", nimble::measure_fma_peak_gflops());
   for (const nimble::KernelFamily& family : nimble::kernel_families()) {
     if (argc > 1 && std::strcmp(argv[1], family.name) != 0) continue;

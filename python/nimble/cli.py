@@ -1,7 +1,6 @@
-"""The command line: nimble demo, nimble inspect."""
+"""The command line: nimble demo, nimble inspect, nimble bench."""
 
 import argparse
-import importlib
 import statistics
 import sys
 import time
@@ -9,12 +8,15 @@ import time
 import torch
 
 import nimble
-from nimble import models
+from nimble import bench, models
+from nimble.bench import competitors, workloads
 
 
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="nimble", description=nimble.__doc__.splitlines()[0])
     commands = parser.add_subparsers(required=True)
+    workload_help = "module:function of yours that returns (model, inputs), or one of: "
+    workload_help += " ".join(workloads.NAMES)
 
     demo = commands.add_parser("demo", help="prepare a network, compare with eager PyTorch")
     demo.add_argument("network", nargs="?", default="nasnet_a_mobile", choices=models.NETWORKS)
@@ -24,13 +26,42 @@ def main(argv=None):
     inspect = commands.add_parser("inspect", help="show what is planned for a model")
     inspect.add_argument(
         "model",
-        help="a network of the paper, or module:function of yours that returns (model, inputs)",
+        type=_workload_name,
+        help=workload_help,
     )
     inspect.add_argument("--streams", type=_streams, default="auto")
     inspect.add_argument("--threads", type=int)
     inspect.add_argument("--timeline", metavar="FILE", help="write one replay, for Perfetto")
     inspect.add_argument("--graph", metavar="FILE", help="write the recorded program (.dot or text)")
     inspect.set_defaults(run=run_inspect)
+
+    compare = commands.add_parser("bench", help="compare with eager PyTorch and other engines")
+    compare.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        type=_workload_name,
+        default=workloads.NAMES,
+        help=f"{workload_help} (default: all of these)",
+    )
+    compare.add_argument("--threads", type=int, default=torch.get_num_threads())
+    compare.add_argument("--rounds", type=int, default=20, help="turns of each competitor")
+    compare.add_argument(
+        "--competitors",
+        metavar="A,B",
+        help=f"some of {','.join(competitors.NAMES)}, or modules of yours like those",
+    )
+    compare.add_argument("--json", metavar="FILE", help="write all results")
+    compare.add_argument("--chart", metavar="PREFIX", help="draw PREFIX.svg and PREFIX.png")
+    compare.add_argument(
+        "--prepare-timeout", metavar="S", type=float, default=300, help="give up who takes longer"
+    )
+    compare.add_argument(
+        "--tune", metavar="S", type=float, default=120, help="time for TVM to tune; 0: untuned"
+    )
+    compare.add_argument("--max-autotune", action="store_true", help="torch.compile searches too")
+    compare.add_argument("--quick", action="store_true", help="3 short rounds, nothing tuned")
+    compare.set_defaults(run=run_bench)
 
     arguments = parser.parse_args(argv)
     return arguments.run(arguments)
@@ -83,7 +114,8 @@ def run_demo(arguments):
 
 
 def run_inspect(arguments):
-    model, inputs = _load(arguments.model)
+    workload = workloads.load(arguments.model)
+    model, inputs = workload.model, workload.inputs
     engine = nimble.Nimble(model, streams=arguments.streams, threads=arguments.threads)
     engine.prepare(*inputs)
     print(engine.explain(), end="")
@@ -97,6 +129,23 @@ def run_inspect(arguments):
     if arguments.graph:
         plan.save_graph(arguments.graph)
     return 1 if faults else 0
+
+
+def run_bench(arguments):
+    options = bench.Options(
+        threads=arguments.threads,
+        rounds=3 if arguments.quick else arguments.rounds,
+        slice_s=0.1 if arguments.quick else 0.3,
+        prepare_limit_s=arguments.prepare_timeout,
+        tune_s=0 if arguments.quick else arguments.tune,
+        max_autotune=arguments.max_autotune,
+        competitors=tuple((arguments.competitors or ",".join(competitors.NAMES)).split(",")),
+    )
+    progress = _Progress(bench.steps(arguments.names, options))
+    results = bench.run(arguments.names, options, progress, arguments.json, arguments.chart)
+    rows = [row for workload in results["workloads"] for row in workload["results"]]
+    failed = any("reason" in workload for workload in results["workloads"])
+    return 1 if failed or any(row["status"] == "wrong" for row in rows) else 0
 
 
 def time_in_turns(competitors, inputs, rounds, progress=None):
@@ -141,19 +190,11 @@ class _Progress:
         print(f"\r\033[K{text}" if self._live else text, end=end, file=sys.stderr, flush=True)
 
 
-def _load(name):
-    if name in models.NETWORKS:
-        net = models.network(name)
-        return net.build(), (torch.randn(1, 3, net.image_size, net.image_size),)
-    module, colon, function = name.partition(":")
-    if not colon:
-        raise SystemExit(
-            f"nimble inspect: {name!r} is neither module:function nor one of "
-            f"{', '.join(models.NETWORKS)}"
-        )
-    sys.path.insert(0, "")
-    model, inputs = getattr(importlib.import_module(module), function)()
-    return model, inputs if isinstance(inputs, tuple) else (inputs,)
+def _workload_name(text):
+    if ":" not in text and text not in workloads.NAMES:
+        known = ", ".join(workloads.NAMES)
+        raise argparse.ArgumentTypeError(f"{text!r} is neither module:function nor one of {known}")
+    return text
 
 
 def _streams(text):

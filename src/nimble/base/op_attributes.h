@@ -41,9 +41,9 @@ struct Activation {
 
 // What happens to a result in registers: last(first(x) + addend).
 struct Epilogue {
-  Activation first;
+  Activation first = {};
   bool add = false;  // there is an addend: an operand like the output
-  Activation last;
+  Activation last = {};
   bool operator==(const Epilogue&) const = default;
 };
 
@@ -57,7 +57,7 @@ struct Convolution {
   int64_t groups = 1;
   bool bias = false;
   bool relu_input = false;  // applied to the input first; only where groups == input channels
-  Epilogue epilogue;
+  Epilogue epilogue = {};
   bool allow_winograd = false;
   bool operator==(const Convolution&) const = default;
 };
@@ -80,7 +80,7 @@ struct MatMul {
   bool constant_b = false;  // b (and a bias of rank-1 kind) is packed ahead of time
   float alpha = 1;
   bool bias = false;
-  Epilogue epilogue;
+  Epilogue epilogue = {};
   bool operator==(const MatMul&) const = default;
 };
 
@@ -95,7 +95,7 @@ struct Pool {
   std::array<int64_t, 2> dilation = {1, 1};
   bool count_include_pad = true;  // average: padding counts in the divisor (ceil-mode overhang not)
   int64_t divisor = 0;            // average: 0: the window's size by the rule above
-  Epilogue epilogue;
+  Epilogue epilogue = {};
   bool operator==(const Pool&) const = default;
 };
 
@@ -122,7 +122,7 @@ struct ChainStep {
   int y = -1;
   int z = -1;
   float value = 0;
-  Activation activation;
+  Activation activation = {};
   bool operator==(const ChainStep&) const = default;
 };
 struct Chain {
@@ -172,7 +172,7 @@ struct GroupNorm {
 
 // Operands: indices (int64 or int32), weight [V, D], output [indices..., D]. Rows are indices, in
 // the order of the output's outer dims by stride (as of row_dims).
-// An index out of range is an error (UserError), as in the framework.
+// An index out of range is an error (std::out_of_range).
 struct Embedding {
   bool operator==(const Embedding&) const = default;
 };

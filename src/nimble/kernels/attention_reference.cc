@@ -14,8 +14,9 @@ void attention_reference(const Attention& attributes, std::span<const TensorDesc
   const TensorDesc& key = operands[1];
   const TensorDesc& value = operands[2];
   const TensorDesc& output = operands.back();
-  const auto at = [&](size_t operand, const std::vector<int64_t>& index) {
-    return static_cast<float*>(data[operand]) + place(operands[operand], index);
+  const auto row_of = [&](size_t operand, int64_t b, int64_t h, int64_t row) {
+    const std::vector<int64_t>& s = operands[operand].strides;
+    return static_cast<float*>(data[operand]) + b * s[0] + h * s[1] + row * s[2];
   };
   const int64_t keys = key.sizes[2];
   constexpr double kLowest = -std::numeric_limits<double>::infinity();
@@ -24,17 +25,19 @@ void attention_reference(const Attention& attributes, std::span<const TensorDesc
     const int64_t b = index[0];
     const int64_t h = index[1];
     const int64_t l = index[2];
+    const float* q = row_of(0, b, h, l);
     std::vector<double> scores(static_cast<size_t>(keys), kLowest);
     double max = kLowest;
     for (int64_t s = 0; s < keys; ++s) {
       if (attributes.causal && s > l) continue;
-      double& score = scores[static_cast<size_t>(s)];
-      score = 0;
+      const float* k = row_of(1, b, h, s);
+      double score = 0;
       for (int64_t e = 0; e < query.sizes[3]; ++e)
-        score += static_cast<double>(*at(0, {b, h, l, e})) * *at(1, {b, h, s, e});
+        score += static_cast<double>(q[e * query.strides[3]]) * k[e * key.strides[3]];
       score *= attributes.scale;
-      if (attributes.mask) score += *at(3, {b, h, l, s});
+      if (attributes.mask) score += row_of(3, b, h, l)[s * operands[3].strides[3]];
       max = std::fmax(max, score);
+      scores[static_cast<size_t>(s)] = score;
     }
     if (max == kLowest) max = 0;  // of a query that sees no key the result is 0
     double sum = 0;
@@ -42,8 +45,9 @@ void attention_reference(const Attention& attributes, std::span<const TensorDesc
     for (int64_t d = 0; d < value.sizes[3]; ++d) {
       double result = 0;
       for (int64_t s = 0; s < keys; ++s)
-        result += scores[static_cast<size_t>(s)] * *at(2, {b, h, s, d});
-      *at(operands.size() - 1, {b, h, l, d}) = sum == 0 ? 0 : static_cast<float>(result / sum);
+        result += scores[static_cast<size_t>(s)] * row_of(2, b, h, s)[d * value.strides[3]];
+      row_of(operands.size() - 1, b, h, l)[d * output.strides[3]] =
+          sum == 0 ? 0 : static_cast<float>(result / sum);
     }
   });
 }

@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <optional>
 
 #include "nimble/kernels/chain_program.h"
+#include "nimble/kernels/copy_tiles.h"
 #include "nimble/kernels/families.h"
 #include "nimble/kernels/loop_nest.h"
 
@@ -25,30 +25,6 @@ constexpr int64_t kShortRun = 128;       // below it, gathering is better than a
 
 size_t as_index(int64_t value) {
   return static_cast<size_t>(value);
-}
-
-void gather(const float* __restrict__ from, int64_t row_stride, int64_t run_stride, int64_t rows,
-            int64_t run, float* __restrict__ to) {
-  for (int64_t r = 0; r < rows; ++r, from += row_stride, to += run) {
-    if (run_stride == 1) {
-      for (int64_t i = 0; i < run; ++i) to[i] = from[i];
-    } else if (run_stride == 0) {
-      std::fill_n(to, run, *from);
-    } else {
-      for (int64_t i = 0; i < run; ++i) to[i] = from[i * run_stride];
-    }
-  }
-}
-
-void scatter(const float* from, int64_t rows, int64_t run, float* to, int64_t row_stride,
-             int64_t run_stride) {
-  for (int64_t r = 0; r < rows; ++r, from += run, to += row_stride) {
-    if (run_stride == 1) {
-      std::memmove(to, from, as_index(run) * sizeof(float));
-    } else {
-      for (int64_t i = 0; i < run; ++i) to[i * run_stride] = from[i];
-    }
-  }
 }
 
 class ChainKernel final : public Kernel {
@@ -93,6 +69,7 @@ class ChainKernel final : public Kernel {
   struct Output {
     size_t operand;
     int source;  // register
+    CopyFunction scatter;
   };
   // Where a block is.
   struct Block {
@@ -135,6 +112,7 @@ class ChainKernel final : public Kernel {
   void place_inputs() {
     registers_.resize(inputs_ + chain_.steps.size());
     for (size_t i = 0; i < inputs_; ++i) {
+      gathers_.push_back(copy_function(gather_tile(i, group_, nest_.run()), sizeof(float)));
       Register& input = registers_[i];
       const bool uniform = nest_.run_stride(i) == 0;
       if (same_in_tile(i) && lays_out() && (uniform || group_ > 1)) {
@@ -209,7 +187,9 @@ class ChainKernel final : public Kernel {
     }
     for (size_t o = 0; o < sources.size(); ++o)
       if (registers_[as_index(sources[o])].direct_output != static_cast<int>(inputs_ + o))
-        copies_.push_back({inputs_ + o, sources[o]});
+        copies_.push_back(
+            {inputs_ + o, sources[o],
+             copy_function(scatter_tile(inputs_ + o, group_, nest_.run()), sizeof(float))});
 
     for (const Loop& loop : tile_loops_)
       registers_[as_index(loop.result)].buffer = allocate(strip());
@@ -271,18 +251,38 @@ class ChainKernel final : public Kernel {
     }
   }
 
+  // Between an operand and a dense buffer.
+  CopyTile gather_tile(size_t operand, int64_t rows, int64_t run) const {
+    return {nullptr, nullptr, rows, run, nest_.row_stride(operand), nest_.run_stride(operand),
+            run,     1};
+  }
+  CopyTile scatter_tile(size_t operand, int64_t rows, int64_t run) const {
+    return {
+        nullptr, nullptr, rows, run, run, 1, nest_.row_stride(operand), nest_.run_stride(operand)};
+  }
+
+  void gather(const Block& block, size_t input) const {
+    CopyTile tile = gather_tile(input, block.rows, block.run);
+    tile.from = element(block, input);
+    tile.to = block.scratch + registers_[input].buffer;
+    gathers_[input](tile);
+  }
+
+  void scatter(const Block& block, const Output& output) const {
+    CopyTile tile = scatter_tile(output.operand, block.rows, block.run);
+    tile.from = address(block, output.source);
+    tile.to = element(block, output.operand);
+    if (tile.from != tile.to) output.scatter(tile);  // else an input that is the output
+  }
+
   void lay_out(const Block& block, Span span) const {
-    for (size_t i = 0; i < inputs_; ++i) {
-      const Register& input = registers_[i];
-      if (input.span != span || input.in_place) continue;
-      gather(element(block, i), nest_.row_stride(i), nest_.run_stride(i), block.rows, block.run,
-             block.scratch + input.buffer);
-    }
+    for (size_t i = 0; i < inputs_; ++i)
+      if (registers_[i].span == span && !registers_[i].in_place) gather(block, i);
   }
 
   void run_tile(const KernelArguments& arguments, const LoopNest::Tile& tile) const {
     float* scratch = reinterpret_cast<float*>(arguments.scratch);
-    Block block{tile, arguments.operands, scratch, 0, 0, group_, tile.run};
+    Block block{tile, arguments.operands, scratch, 0, 0, std::min(group_, tile.rows), tile.run};
     lay_out(block, Span::kTile);
     execute(tile_loops_, block);
     for (int64_t row = 0; row < tile.rows; row += group_) {
@@ -301,13 +301,9 @@ class ChainKernel final : public Kernel {
 
   void run_block(const Block& block) const {
     for (size_t i = 0; i < inputs_; ++i)
-      if (registers_[i].gathered)
-        gather(element(block, i), nest_.row_stride(i), nest_.run_stride(i), block.rows, block.run,
-               block.scratch + registers_[i].buffer);
+      if (registers_[i].gathered) gather(block, i);
     execute(block_loops_, block);
-    for (const Output& output : copies_)
-      scatter(address(block, output.source), block.rows, block.run, element(block, output.operand),
-              nest_.row_stride(output.operand), nest_.run_stride(output.operand));
+    for (const Output& output : copies_) scatter(block, output);
   }
 
   Chain chain_;
@@ -317,6 +313,7 @@ class ChainKernel final : public Kernel {
   int64_t block_ = kBlock;
   int64_t floats_ = 0;  // of scratch
   std::vector<Register> registers_;
+  std::vector<CopyFunction> gathers_;  // by input
   std::vector<Loop> tile_loops_;
   std::vector<Loop> run_loops_;
   std::vector<Loop> block_loops_;

@@ -1,8 +1,14 @@
 #include "nimble/kernels/dense_convolution.h"
 #include "nimble/kernels/depthwise.h"
 #include "nimble/kernels/families.h"
+#include "nimble/kernels/winograd.h"
 
 namespace nimble {
+namespace {
+
+constexpr size_t kMostCandidates = 3;  // each is measured
+
+}  // namespace
 
 std::vector<KernelPtr> convolution_candidates(const Convolution& convolution,
                                               std::span<const TensorDesc> operands) {
@@ -10,7 +16,10 @@ std::vector<KernelPtr> convolution_candidates(const Convolution& convolution,
     auto list = depthwise_candidates(convolution, operands);
     if (!list.empty()) return list;
   }
-  return dense_convolution_candidates(convolution, operands);
+  auto list = winograd_candidates(convolution, operands);
+  for (RankedKernel& kernel : dense_convolution_candidates(convolution, operands))
+    list.push_back(std::move(kernel));
+  return take_best(std::move(list), kMostCandidates);
 }
 
 }  // namespace nimble

@@ -60,6 +60,10 @@ Activation relu() {
   return {ActivationKind::kRelu};
 }
 
+Epilogue finish(Activation first, bool add = false, Activation last = {}) {
+  return Epilogue{first, add, last};
+}
+
 }  // namespace
 
 void convolution_reference(const Convolution& convolution, std::span<const TensorDesc> operands,
@@ -115,7 +119,7 @@ std::vector<KernelCase> convolution_test_cases() {
                             .in_gap = 7,
                             .out_gap = 5,
                             .addend_gap = 3},
-                           {.first = relu(), .add = true, .last = relu()}));
+                           finish(relu(), true, relu())));
   list.push_back(make_case({.in = 30, .height = 7, .width = 9, .out = 40, .stride = {2, 2}}));
   list.push_back(make_case({.n = 2,
                             .in = 30,
@@ -149,7 +153,7 @@ std::vector<KernelCase> convolution_test_cases() {
                               .kernel_height = 3,
                               .kernel_width = 3,
                               .padding = {1, 1}},
-                             {.last = relu()}));
+                             finish(relu())));
   list.push_back(make_case({.n = 3,
                             .in = 8,
                             .height = 7,
@@ -246,7 +250,7 @@ std::vector<KernelCase> convolution_test_cases() {
                             .stride = {2, 2},
                             .padding = {3, 3},
                             .planar_input = true},
-                           {.last = relu()}));
+                           finish(relu())));
   list.push_back(make_case({.n = 2,
                             .in = 3,
                             .height = 19,
@@ -280,9 +284,9 @@ std::vector<KernelCase> convolution_test_cases() {
   for (const Activation& activation : activations) {
     list.push_back(make_case(
         {.n = 2, .in = 20, .height = 3, .width = 3, .out = 37, .out_gap = 3, .addend_gap = 1},
-        {.first = activation}));
-    list.push_back(make_case({.in = 20, .height = 1, .width = 1, .out = 70},
-                             {.add = true, .last = activation}));
+        finish(activation)));
+    list.push_back(
+        make_case({.in = 20, .height = 1, .width = 1, .out = 70}, finish({}, true, activation)));
     list.push_back(make_case({.in = 10,
                               .height = 5,
                               .width = 6,
@@ -292,12 +296,12 @@ std::vector<KernelCase> convolution_test_cases() {
                               .padding = {1, 1},
                               .out_gap = 2,
                               .addend_gap = 1},
-                             {.first = activation, .add = true, .last = relu()}));
+                             finish(activation, true, relu())));
   }
   // One pixel in all.
   for (int64_t in : {1, 5, 64, 131})
     for (int64_t out : {1, 8, 61, 300})
-      list.push_back(make_case({.in = in, .height = 1, .width = 1, .out = out}, {.last = relu()}));
+      list.push_back(make_case({.in = in, .height = 1, .width = 1, .out = out}, finish(relu())));
   // Groups.
   for (int64_t groups : {2, 3, 4})
     for (int64_t kernel : {1, 3})
@@ -311,7 +315,7 @@ std::vector<KernelCase> convolution_test_cases() {
                                 .padding = {kernel / 2, kernel / 2},
                                 .groups = groups,
                                 .in_gap = 2},
-                               {.first = relu(), .add = true}));
+                               finish(relu(), true)));
   list.push_back(make_case({.n = 2,
                             .in = 6,
                             .height = 5,
@@ -340,7 +344,7 @@ std::vector<KernelCase> convolution_test_cases() {
                               .kernel_height = 3,
                               .kernel_width = 3,
                               .padding = {1, 1}},
-                             {.last = relu()}, true));
+                             finish(relu()), true));
   list.push_back(make_case({.n = 3,
                             .in = 33,
                             .height = 13,
@@ -351,7 +355,7 @@ std::vector<KernelCase> convolution_test_cases() {
                             .in_gap = 3,
                             .out_gap = 2,
                             .addend_gap = 1},
-                           {.add = true, .last = relu()}, true));
+                           finish({}, true, relu()), true));
   for (KernelCase& depthwise : depthwise_test_cases()) list.push_back(std::move(depthwise));
   return list;
 }
@@ -368,7 +372,7 @@ std::vector<KernelCase> convolution_bench_cases() {
                               .kernel_width = kernel,
                               .stride = {stride, stride},
                               .padding = {kernel / 2, kernel / 2}},
-                             {.last = relu()}, true));
+                             finish(relu()), true));
   };
   // ResNet-50.
   add(224, 3, 64, 7, 2);
@@ -425,7 +429,7 @@ std::vector<KernelCase> convolution_bench_cases() {
                               .kernel_width = kw,
                               .stride = {stride, stride},
                               .padding = {pad ? kh / 2 : 0, pad ? kw / 2 : 0}},
-                             {.last = relu()}, true));
+                             finish(relu()), true));
   };
   add_window(299, 3, 32, 3, 3, 2, false);
   add_window(149, 32, 32, 3, 3, 1, false);

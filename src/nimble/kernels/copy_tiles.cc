@@ -104,27 +104,36 @@ HWY_INLINE void transpose_four(DV dv, const float* from, int64_t from_stride, fl
   hn::StoreU(hn::BitCast(dv, hn::InterleaveUpper(wide, high01, high23)), dv, to + 3 * to_stride);
 }
 
-// Dense rows of the output from dense columns of the input.
+// Dense rows of the output from dense columns of the input, in patches small enough that a cache
+// line of either side is used up while it is there.
 void transpose(const CopyTile& tile) {
+  constexpr int64_t kPatch = 64;
   const float* from = static_cast<const float*>(tile.from);
   float* to = static_cast<float*>(tile.to);
   const hn::CappedTag<float, 4> four;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t whole_rows = tile.rows / 4 * 4;
-  int64_t i = 0;
-  for (; i + lanes <= tile.run; i += lanes)
-    for (int64_t r = 0; r < whole_rows; r += 4)
-      transpose_four(d, from + i * tile.from_run_stride + r, tile.from_run_stride,
-                     to + r * tile.to_row_stride + i, tile.to_row_stride);
-  for (; i + 4 <= tile.run; i += 4)
-    for (int64_t r = 0; r < whole_rows; r += 4)
-      transpose_four(four, from + i * tile.from_run_stride + r, tile.from_run_stride,
-                     to + r * tile.to_row_stride + i, tile.to_row_stride);
+  const int64_t whole_run = tile.run / 4 * 4;
+  for (int64_t row = 0; row < whole_rows; row += kPatch) {
+    const int64_t row_end = std::min(row + kPatch, whole_rows);
+    for (int64_t at = 0; at < whole_run; at += kPatch) {
+      const int64_t end = std::min(at + kPatch, whole_run);
+      int64_t i = at;
+      for (; i + lanes <= end; i += lanes)
+        for (int64_t r = row; r < row_end; r += 4)
+          transpose_four(d, from + i * tile.from_run_stride + r, tile.from_run_stride,
+                         to + r * tile.to_row_stride + i, tile.to_row_stride);
+      for (; i < end; i += 4)
+        for (int64_t r = row; r < row_end; r += 4)
+          transpose_four(four, from + i * tile.from_run_stride + r, tile.from_run_stride,
+                         to + r * tile.to_row_stride + i, tile.to_row_stride);
+    }
+  }
   CopyTile right = tile;
-  right.from = from + i * tile.from_run_stride;
-  right.to = to + i;
+  right.from = from + whole_run * tile.from_run_stride;
+  right.to = to + whole_run;
   right.rows = whole_rows;
-  right.run = tile.run - i;
+  right.run = tile.run - whole_run;
   copy_strided<uint32_t>(right);
   CopyTile below = tile;
   below.from = from + whole_rows;

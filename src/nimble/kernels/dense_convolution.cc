@@ -11,9 +11,18 @@
 namespace nimble {
 namespace {
 
-// What a block of input rows may take: with a panel of weights it has to stay in a second-level
-// cache of 1 to 2 MiB.
-constexpr int64_t kBlockBytes = 512 << 10;
+// What a block of rows may take, input and output: with a panel of weights it has to stay in a
+// second-level cache of 2 MiB.
+constexpr int64_t kBlockBytes = 1 << 20;
+// Of the output, up to which unfolding may be worth its memory.
+constexpr int64_t kUnfoldedWidth = 36;
+constexpr double kCopyCycles = 0.2;  // per float of a copy
+
+// Where windows are read: in the input itself, in a padded copy of rows, or in a copy where every
+// pixel is followed by those right of it in its window. The latter takes more memory, but the
+// windows of all rows are then evenly spaced, and tiles may go over the end of a row.
+enum class Reading { kInPlace, kCopied, kUnfolded };
+constexpr const char* kReadingNames[] = {"", " copy", " unfold"};
 
 // A block is the rows of the output that are computed while their input is in cache:
 //
@@ -24,11 +33,12 @@ constexpr int64_t kBlockBytes = 512 << 10;
 class DenseConvolution final : public Kernel {
  public:
   DenseConvolution(const Convolution& convolution, std::span<const TensorDesc> operands,
-                   const GemmTiles& tiles, int64_t most_vectors, bool copy)
+                   const GemmTiles& tiles, int64_t most_vectors, Reading reading)
       : convolution_(convolution),
-        window_(convolution, operands),
+        window_(convolution, operands, reading == Reading::kUnfolded),
         tiles_(tiles),
-        copy_(copy),
+        reading_(reading),
+        copy_(reading != Reading::kInPlace),
         input_(operands[0]),
         weight_(operands[1]),
         bias_stride_(convolution.bias ? operands[2].strides[0] : 0),
@@ -49,7 +59,7 @@ class DenseConvolution final : public Kernel {
 
   std::string name() const override {
     return message("convolution.dense ", single_ ? 1 : tiles_.max_rows[panels_.vectors], "x",
-                   panels_.width(), copy_ ? " copy" : "");
+                   panels_.width(), kReadingNames[static_cast<size_t>(reading_)]);
   }
 
   Work work() const override {
@@ -108,16 +118,19 @@ class DenseConvolution final : public Kernel {
     }
     // A copy of a 1x1 convolution's input has just the pixels it needs.
     const bool compact = copy_ && pointwise;
-    pixel_step_ = pixel * (compact ? 1 : convolution_.stride[1]);
+    const bool unfolded = reading_ == Reading::kUnfolded;
+    pixel_step_ =
+        unfolded ? channels * window_.kernel[1] : pixel * (compact ? 1 : convolution_.stride[1]);
     row_step_ = row * (compact ? 1 : convolution_.stride[0]);
 
     const int64_t kernel_width = window_.kernel[1];
-    const bool whole_rows =
-        pixel == channels && convolution_.groups == 1 && convolution_.dilation[1] == 1;
+    const bool whole_rows = pixel == channels && convolution_.groups == 1 &&
+                            (unfolded || convolution_.dilation[1] == 1);
     run_length_ = whole_rows ? kernel_width * channels : group_in_;
     for (int64_t y = 0; y < window_.kernel[0]; ++y)
       for (int64_t x = 0; x < (whole_rows ? 1 : kernel_width); ++x)
-        runs_.push_back(y * convolution_.dilation[0] * row + x * convolution_.dilation[1] * pixel);
+        runs_.push_back(y * convolution_.dilation[0] * row +
+                        x * (unfolded ? 1 : convolution_.dilation[1]) * pixel);
 
     line_rows_ = 1;
     if (pointwise) {
@@ -132,13 +145,17 @@ class DenseConvolution final : public Kernel {
       if (mergeable(true)) line_rows_ = output_.height();
       if (mergeable(true) && mergeable(false)) line_rows_ *= output_.batch();
       line_rows_ = std::max<int64_t>(line_rows_, 1);
+    } else if (unfolded && convolution_.stride[0] == 1 && output_.rows_follow() &&
+               (addend_index_ == 0 || addend_.rows_follow())) {
+      line_rows_ = std::max<int64_t>(output_.height(), 1);
     }
   }
 
   void plan_blocks() {
     const int64_t row_floats =
         std::max<int64_t>(copy_ ? copied_row_ : input_.sizes[1] * input_.sizes[3], 1);
-    const int64_t row_bytes = row_floats * convolution_.stride[0] * 4;
+    const int64_t row_bytes =
+        4 * (row_floats * convolution_.stride[0] + output_.width() * output_.channels());
     const int64_t rows = std::max<int64_t>(output_.batch() * output_.height(), 1);
     // Blocks of about the same size.
     const int64_t most = std::max<int64_t>(kBlockBytes / row_bytes, 1);
@@ -190,6 +207,10 @@ class DenseConvolution final : public Kernel {
                       .addend_row = addend_.pixel(),
                       .columns = panels_.columns_of(panel),
                       .epilogue = &convolution_.epilogue};
+        if (panels_.begin(panel + 1) < last) {
+          tile.ahead = weights + panels_.offset(panel + 1);
+          tile.ahead_end = tile.ahead + panels_.depth * panels_.stride_of(panel + 1);
+        }
         run_lines(arguments, begin, end, group, base + panels_.begin(panel),
                   static_cast<int>(panels_.vectors_of(panel)), tile);
       }
@@ -224,6 +245,7 @@ class DenseConvolution final : public Kernel {
   Convolution convolution_;
   ConvolutionWindow window_;
   const GemmTiles& tiles_;
+  Reading reading_;
   bool copy_;
   TensorDesc input_;
   TensorDesc weight_;
@@ -247,8 +269,8 @@ class DenseConvolution final : public Kernel {
 
 }  // namespace
 
-std::vector<KernelPtr> dense_convolution_candidates(const Convolution& convolution,
-                                                    std::span<const TensorDesc> operands) {
+std::vector<RankedKernel> dense_convolution_candidates(const Convolution& convolution,
+                                                       std::span<const TensorDesc> operands) {
   const ConvolutionWindow window(convolution, operands);
   const ImageRows output(operands.back());
   if (!output.channels_last()) return {};
@@ -257,30 +279,33 @@ std::vector<KernelPtr> dense_convolution_candidates(const Convolution& convoluti
   const GemmTiles& tiles = gemm_tiles();
   const bool in_place = window.in_place() && !convolution.relu_input;
 
-  // The panel widths, the most promising first.
   const TensorDesc& weight = operands[1];
   const int64_t columns = weight.sizes[0] / convolution.groups;
   const int64_t depth = weight.sizes[1] * weight.sizes[2] * weight.sizes[3];
-  const bool merged = window.pointwise();
-  const int64_t rows =
-      merged ? output.numel() / std::max<int64_t>(output.channels(), 1) : output.width();
-  std::vector<std::pair<double, int64_t>> widths;
-  for (int64_t most = 1; most <= tiles.max_vectors; ++most) {
-    const Panels panels = Panels::cut(columns, depth, tiles.lanes, most);
-    if (panels.vectors != most) continue;
-    widths.emplace_back(panels.estimate(tiles, 1, rows), most);
-  }
-  std::stable_sort(widths.begin(), widths.end());
-  std::vector<KernelPtr> list;
-  for (size_t i = 0; i < std::min<size_t>(widths.size(), 3); ++i) {
-    if (i > 0 && widths[i].first > 1.3 * widths[0].first) break;
-    list.push_back(std::make_shared<DenseConvolution>(convolution, operands, tiles,
-                                                      widths[i].second, !in_place));
-    const bool worth_a_copy = in_place && i == 0 && window.pointwise() && rows > 1;
-    if (worth_a_copy)
-      list.push_back(
-          std::make_shared<DenseConvolution>(convolution, operands, tiles, widths[i].second, true));
-  }
+  const int64_t pixels = output.height() * output.width();
+  std::vector<RankedKernel> list;
+  const auto add = [&](Reading reading, int64_t lines, int64_t rows) {
+    for (int64_t most = 1; most <= tiles.max_vectors; ++most) {
+      const Panels panels = Panels::cut(columns, depth, tiles.lanes, most);
+      if (panels.vectors != most) continue;
+      double cycles = panels.estimate(tiles, lines * convolution.groups, rows);
+      if (reading != Reading::kInPlace)
+        cycles += kCopyCycles * static_cast<double>(lines * rows) *
+                  static_cast<double>(operands[0].sizes[1] *
+                                      (reading == Reading::kUnfolded ? window.kernel[1] : 1));
+      list.push_back({cycles, std::make_shared<DenseConvolution>(convolution, operands, tiles, most,
+                                                                 reading)});
+    }
+  };
+  const Reading usual = in_place ? Reading::kInPlace : Reading::kCopied;
+  if (window.pointwise())
+    add(usual, 1, output.batch() * pixels);
+  else
+    add(usual, output.batch() * output.height(), output.width());
+  // Tiles may go over the end of rows that are no multiple of one.
+  if (!window.pointwise() && convolution.groups == 1 && convolution.stride[0] == 1 &&
+      output.height() > 1 && output.width() < kUnfoldedWidth)
+    add(Reading::kUnfolded, output.batch(), pixels);
   return list;
 }
 

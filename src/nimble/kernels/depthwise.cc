@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <numeric>
 #include <utility>
 
 #include "nimble/base/error.h"
+#include "nimble/kernels/divide_row.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "nimble/kernels/depthwise.cc"
@@ -227,23 +227,6 @@ struct PlannedTile {
   TileFunctions functions;
 };
 
-// Sizes, indices in kTileSizes, that add up to `width` with the fewest tiles.
-std::vector<int> divide_row(int64_t width) {
-  std::vector<int64_t> tiles(static_cast<size_t>(width) + 1, 0);
-  std::vector<int> first(static_cast<size_t>(width) + 1, 0);
-  for (int64_t w = 1; w <= width; ++w) {
-    tiles[w] = std::numeric_limits<int64_t>::max();
-    for (int i = 0; i < kTileSizeCount; ++i) {
-      if (kTileSizes[i] > w || tiles[w - kTileSizes[i]] + 1 >= tiles[w]) continue;
-      tiles[w] = tiles[w - kTileSizes[i]] + 1;
-      first[w] = i;
-    }
-  }
-  std::vector<int> sizes;
-  for (int64_t w = width; w > 0; w -= kTileSizes[first[w]]) sizes.push_back(first[w]);
-  return sizes;
-}
-
 class Rows final : public DepthwiseRows {
  public:
   Rows(const Convolution& convolution, const TensorDesc& input, const TensorDesc& weight,
@@ -274,6 +257,18 @@ class Rows final : public DepthwiseRows {
     return fixed_ ? message(kernel_height_, "x", kernel_width_) : std::string("any");
   }
   int64_t lanes() const override { return kLanes; }
+
+  // A block of channels stays in L1 from one row to the next. If whole rows do so or the input
+  // comes from far away, all channels at once: memory likes long runs.
+  int64_t channel_block() const override {
+    constexpr int64_t kRowsInL1 = 32 << 10;
+    constexpr int64_t kImageInL2 = 1 << 20;
+    constexpr int64_t kBlock = 4 * kLanes;
+    const int64_t row = channels_ * width_ * static_cast<int64_t>(sizeof(float));
+    return row * kernel_height_ <= kRowsInL1 || row * height_ > kImageInL2
+               ? (channels_ + kLanes - 1) / kLanes * kLanes
+               : kBlock;
+  }
 
   // By vector of channels: the bias, then the taps.
   size_t packed_bytes() const override {
@@ -343,8 +338,8 @@ class Rows final : public DepthwiseRows {
           const float* addend =
               arguments.addend ? arguments.addend + planned.pixel * arguments.addend_pixel + offset
                                : nullptr;
-          finish(sums, planned.size, static_cast<int>(lanes), addend, arguments.addend_pixel,
-                 output, arguments.output_pixel);
+          finish_tile(convolution_.epilogue, sums, planned.size, static_cast<int>(lanes), addend,
+                      arguments.addend_pixel, output, arguments.output_pixel);
         } else {
           tile.output = output;
           tile.output_pixel = arguments.output_pixel;
@@ -379,7 +374,8 @@ class Rows final : public DepthwiseRows {
       pixel += size;
     };
     if (set) {
-      for (int index : divide_row(output_width_)) add(kTileSizes[index], set->functions[index]);
+      for (int index : divide_row(output_width_, kTileSizes))
+        add(kTileSizes[index], set->functions[index]);
     } else {
       const auto& sizes = kAnyTiles[convolution_.relu_input];
       while (pixel < output_width_) {
@@ -387,25 +383,6 @@ class Rows final : public DepthwiseRows {
         add(large ? kAnyTileSize : 1, sizes[large ? 0 : 1]);
       }
     }
-  }
-
-  // The tile's sums, one vector per pixel, to the output.
-  void finish(float* sums, int pixels, int lanes, const float* addend, int64_t addend_pixel,
-              float* output, int64_t output_pixel) const {
-    const FloatTag d;
-    const SomeLanes some(lanes);
-    const size_t count = static_cast<size_t>(pixels) * kLanes;
-    activate_row(d, convolution_.epilogue.first, sums, count);
-    if (addend != nullptr) {
-      for (int pixel = 0; pixel < pixels; ++pixel) {
-        float* sum = sums + pixel * kLanes;
-        const FloatVector more = some.load(addend + pixel * addend_pixel);
-        hn::Store(hn::Add(hn::Load(d, sum), more), d, sum);
-      }
-    }
-    activate_row(d, convolution_.epilogue.last, sums, count);
-    for (int pixel = 0; pixel < pixels; ++pixel)
-      some.store(hn::Load(d, sums + pixel * kLanes), output + pixel * output_pixel);
   }
 
   Convolution convolution_;
@@ -427,8 +404,7 @@ class DepthwiseKernel final : public Kernel {
   DepthwiseKernel(const Convolution& convolution, std::span<const TensorDesc> operands)
       : convolution_(convolution),
         rows_(convolution, operands[0], operands[1], operands.back().sizes),
-        output_(operands.back()),
-        channel_block_(channel_block(operands[0], operands[1].sizes[2])) {
+        output_(operands.back()) {
     if (convolution.epilogue.add) addend_ = operands[operands.size() - 2];
   }
 
@@ -459,9 +435,10 @@ class DepthwiseKernel final : public Kernel {
     }
     float* output =
         static_cast<float*>(arguments.operands[convolution_.epilogue.add ? last + 1 : last]);
-    for (int64_t c = part.column_begin; c < part.column_end; c += channel_block_) {
+    const int64_t block = rows_.channel_block();
+    for (int64_t c = part.column_begin; c < part.column_end; c += block) {
       row.channel_begin = c;
-      row.channel_end = std::min(c + channel_block_, part.column_end);
+      row.channel_end = std::min(c + block, part.column_end);
       for (row.row = part.row_begin; row.row < part.row_end; ++row.row) {
         row.output = output + offset(output_, row.row) + c;
         if (addend) row.addend = addend + offset(addend_, row.row) + c;
@@ -471,18 +448,6 @@ class DepthwiseKernel final : public Kernel {
   }
 
  private:
-  // The channels to take through all rows before the next ones. A block of them stays in L1 from
-  // one row to the next. If whole rows do so or the input comes from far away, all channels at
-  // once: memory likes long runs.
-  static int64_t channel_block(const TensorDesc& input, int64_t kernel_height) {
-    constexpr int64_t kRowsInL1 = 32 << 10;
-    constexpr int64_t kImageInL2 = 1 << 20;
-    constexpr int64_t kBlock = 4 * kLanes;
-    const int64_t row = input.sizes[1] * input.sizes[3] * static_cast<int64_t>(sizeof(float));
-    return row * kernel_height <= kRowsInL1 || row * input.sizes[2] > kImageInL2 ? input.sizes[1]
-                                                                                 : kBlock;
-  }
-
   static int64_t offset(const TensorDesc& desc, int64_t row) {
     return row / desc.sizes[2] * desc.strides[0] + row % desc.sizes[2] * desc.strides[2];
   }
@@ -491,7 +456,6 @@ class DepthwiseKernel final : public Kernel {
   Rows rows_;
   TensorDesc output_;
   TensorDesc addend_;
-  int64_t channel_block_;
 };
 
 KernelPtr make_kernel(const Convolution& convolution, std::span<const TensorDesc> operands) {

@@ -32,6 +32,8 @@ class DepthwiseRows {
   };
   virtual ~DepthwiseRows() = default;
   virtual int64_t lanes() const = 0;
+  // The channels best taken through several rows before the next ones.
+  virtual int64_t channel_block() const = 0;
   virtual size_t packed_bytes() const = 0;
   virtual void pack(const float* weight, const float* bias, std::byte* packed) const = 0;
   virtual void run(const Arguments& arguments) const = 0;

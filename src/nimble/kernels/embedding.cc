@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "nimble/base/error.h"
 #include "nimble/kernels/families.h"
@@ -48,7 +49,7 @@ class EmbeddingRows final : public Kernel {
       }
       const auto index = static_cast<int64_t>(indices[index_at]);
       if (index < 0 || index >= table_rows_) [[unlikely]]
-        throw UserError(
+        throw std::out_of_range(
             message("index out of range: got ", index, ", the table has ", table_rows_, " rows"));
       copy(weight + index * weight_row_, output + output_at);
     }

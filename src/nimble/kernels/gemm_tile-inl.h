@@ -30,6 +30,11 @@ HWY_INLINE void unrolled(std::index_sequence<kI...>, const F& f) {
 }
 #define NIMBLE_UNROLL(n, i) unrolled(std::make_index_sequence<(n)>(), [&](auto i) HWY_ATTR __attribute__((always_inline))
 
+// Into the second-level cache.
+HWY_INLINE void prefetch_far(const void* p) {
+  __builtin_prefetch(p, 0, 2);
+}
+
 template <size_t kRows, size_t kVectors>
 struct RegisterTile {
   using D = hn::ScalableTag<float>;
@@ -133,6 +138,8 @@ void gemm_tile(const GemmTile& tile) {
 
   size_t stride = static_cast<size_t>(tile.a_row) * sizeof(float);
   const float* b = tile.b;
+  const char* ahead = reinterpret_cast<const char*>(tile.ahead ? tile.ahead : tile.b);
+  const size_t ahead_step = tile.ahead ? kVectors * 64 : 0;
   for (int64_t r = 0; r < tile.run_count; ++r) {
     const char* a[Tile::kPointers];
     const char* first = reinterpret_cast<const char*>(tile.a + tile.runs[r]);
@@ -141,6 +148,12 @@ void gemm_tile(const GemmTile& tile) {
     });
     int64_t k = tile.run_length;
     for (; k >= static_cast<int64_t>(kUnroll); k -= kUnroll) {
+      if constexpr (kVectors > 1) {
+        NIMBLE_UNROLL(kVectors, v) {
+          prefetch_far(ahead + v * 64);
+        });
+        ahead += ahead_step;
+      }
       // Opaque, or the compiler makes an induction variable of every row and runs out of registers.
       NIMBLE_UNROLL(Tile::kPointers, p) {
         asm("" : "+r"(a[p]));

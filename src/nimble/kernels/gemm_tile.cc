@@ -48,8 +48,9 @@ const GemmTiles& gemm_tiles() {
   return *HWY_DYNAMIC_DISPATCH(target_tiles)();
 }
 
-void GemmTiles::run(GemmTile tile, int vectors, int64_t rows) const {
+void GemmTiles::run(GemmTile& whole, int vectors, int64_t rows) const {
   if (rows <= 0) return;
+  GemmTile tile = whole;
   const int64_t count = (rows + max_rows[vectors] - 1) / max_rows[vectors];
   const int64_t small = rows / count;
   const int64_t larger = rows % count;  // tiles with one row more, first
@@ -59,7 +60,12 @@ void GemmTiles::run(GemmTile tile, int vectors, int64_t rows) const {
     tile.a += height * tile.a_row;
     tile.c += height * tile.c_row;
     if (tile.addend != nullptr) tile.addend += height * tile.addend_row;
+    if (tile.ahead != nullptr) {
+      tile.ahead += tile.run_count * (tile.run_length / 4) * 16 * vectors;
+      if (tile.ahead >= tile.ahead_end) tile.ahead = nullptr;
+    }
   }
+  whole.ahead = tile.ahead;
 }
 
 }  // namespace nimble

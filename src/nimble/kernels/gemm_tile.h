@@ -29,6 +29,9 @@ struct GemmTile {
   int64_t addend_row = 0;
   int64_t columns = 0;  // that exist, of the panel's vectors * lanes; > (vectors - 1) * lanes
   const Epilogue* epilogue = nullptr;
+  // Memory wanted soon, or null: as many lines of it as vectors are fetched per four steps of k.
+  const float* ahead = nullptr;
+  const float* ahead_end = nullptr;
 };
 
 struct GemmTiles {
@@ -47,7 +50,7 @@ struct GemmTiles {
   void (*activate)(const Activation&, float* row, int64_t count) = nullptr;
 
   // Any number of rows, cut into tiles of about the same size.
-  void run(GemmTile tile, int vectors, int64_t rows) const;
+  void run(GemmTile& tile, int vectors, int64_t rows) const;  // moves tile.ahead on
 };
 
 // Those of the best instruction set at hand.

@@ -15,12 +15,15 @@ ImageRows::ImageRows(const TensorDesc& desc) {
 }
 
 ConvolutionWindow::ConvolutionWindow(const Convolution& convolution,
-                                     std::span<const TensorDesc> operands)
+                                     std::span<const TensorDesc> operands, bool unfold)
     : kernel{operands[1].sizes[2], operands[1].sizes[3]},
       input_(operands[0]),
       output_height_(std::max<int64_t>(operands.back().sizes[2], 1)),
       stride_(convolution.stride),
-      padding_(convolution.padding) {
+      padding_(convolution.padding),
+      output_width_(operands.back().sizes[3]),
+      dilation_(convolution.dilation[1]),
+      unfold_(unfold) {
   const auto& output = operands.back().sizes;
   const std::array<int64_t, 2> size = {input_.height(), input_.width()};
   in_place_ = input_.channels_last();
@@ -30,7 +33,7 @@ ConvolutionWindow::ConvolutionWindow(const Convolution& convolution,
     extent[d] = std::max<int64_t>(output[d + 2] - 1, 0) * stride_[d] + reach_[d];
     in_place_ = in_place_ && padding_[d] == 0 && extent[d] <= size[d];
   }
-  copied_width_ = pointwise() ? output[3] : extent[1];
+  copied_width_ = pointwise() ? output[3] : unfold ? output[3] * kernel[1] : extent[1];
   copied_step_ = pointwise() ? 1 : stride_[0];
 }
 
@@ -60,8 +63,12 @@ void ConvolutionWindow::copy_rows(const float* input, int64_t begin, int64_t end
     const int64_t top = row % output_height_ * stride_[0] - padding_[0];
     const int64_t count = copied_rows(next - row);
     const int64_t step = pointwise() ? stride_[0] : 1;
-    for (int64_t y = 0; y < count; ++y, to += copied_row())
-      copy_row(input, image, top + y * step, to);
+    for (int64_t y = 0; y < count; ++y, to += copied_row()) {
+      if (unfold_)
+        unfold_row(input, image, top + y, to);
+      else
+        copy_row(input, image, top + y * step, to);
+    }
     row = next;
   }
   if (relu)
@@ -102,6 +109,33 @@ void ConvolutionWindow::copy_row(const float* input, int64_t image, int64_t y, f
   } else {
     for (int64_t x = 0; x < count; ++x)
       for (int64_t c = 0; c < channels; ++c) to[x * channels + c] = from[x * pixel + c * channel];
+  }
+}
+
+void ConvolutionWindow::unfold_row(const float* input, int64_t image, int64_t y, float* to) const {
+  const int64_t channels = input_.channels();
+  if (y < 0 || y >= input_.height()) {
+    std::memset(to, 0, static_cast<size_t>(copied_row()) * sizeof(float));
+    return;
+  }
+  const float* row = input + input_.offset(image, y);
+  const bool dense = input_.channels_last() && input_.pixel() == channels && dilation_ == 1;
+  for (int64_t x = 0; x < output_width_; ++x) {
+    const int64_t left = x * stride_[1] - padding_[1];
+    if (dense && left >= 0 && left + kernel[1] <= input_.width()) {
+      const int64_t count = kernel[1] * channels;
+      std::memcpy(to, row + left * channels, static_cast<size_t>(count) * sizeof(float));
+      to += count;
+      continue;
+    }
+    for (int64_t k = 0; k < kernel[1]; ++k, to += channels) {
+      const int64_t from = left + k * dilation_;
+      if (from < 0 || from >= input_.width())
+        std::fill(to, to + channels, 0.0F);
+      else
+        for (int64_t c = 0; c < channels; ++c)
+          to[c] = row[from * input_.pixel() + c * input_.channel()];
+    }
   }
 }
 

@@ -43,7 +43,8 @@ class ImageRows {
 
 // The part of an image under the windows of a convolution, and the padded, dense copy of it.
 struct ConvolutionWindow {
-  ConvolutionWindow(const Convolution& convolution, std::span<const TensorDesc> operands);
+  ConvolutionWindow(const Convolution& convolution, std::span<const TensorDesc> operands,
+                    bool unfold = false);
 
   std::array<int64_t, 2> kernel;
 
@@ -55,6 +56,7 @@ struct ConvolutionWindow {
 
   // The copy: for each image in a range of output rows, the input rows under them, of as many
   // pixels as there are under an output row; pixels dense. For 1x1, only pixels that count.
+  // Unfolded: for each window, the pixels of its row.
   int64_t copied_row() const { return copied_width_ * input_.channels(); }
   int64_t copied_rows(int64_t rows_of_image) const {
     return (rows_of_image - 1) * copied_step_ + reach_[0];
@@ -66,6 +68,7 @@ struct ConvolutionWindow {
 
  private:
   void copy_row(const float* input, int64_t image, int64_t y, float* to) const;
+  void unfold_row(const float* input, int64_t image, int64_t y, float* to) const;
 
   ImageRows input_;
   int64_t output_height_;
@@ -74,6 +77,9 @@ struct ConvolutionWindow {
   std::array<int64_t, 2> reach_;
   int64_t copied_width_;
   int64_t copied_step_;  // copied rows from one output row to the next
+  int64_t output_width_;
+  int64_t dilation_;  // horizontal
+  bool unfold_;
   bool in_place_;
 };
 

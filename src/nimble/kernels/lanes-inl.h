@@ -82,6 +82,27 @@ HWY_INLINE void for_each_constant(const F& f) {
   for_each_constant(f, std::make_integer_sequence<int, kCount>());
 }
 
+// The epilogue for a tile of results that are in `values`, one aligned vector per pixel, and their
+// way to the output. `addend` may be null.
+inline void finish_tile(const Epilogue& epilogue, float* values, int pixels, int lanes,
+                        const float* addend, int64_t addend_pixel, float* output,
+                        int64_t output_pixel) {
+  const FloatTag d;
+  const SomeLanes some(lanes);
+  const size_t count = static_cast<size_t>(pixels) * kLanes;
+  activate_row(d, epilogue.first, values, count);
+  if (addend != nullptr) {
+    for (int pixel = 0; pixel < pixels; ++pixel) {
+      float* value = values + pixel * kLanes;
+      const FloatVector more = some.load(addend + pixel * addend_pixel);
+      hn::Store(hn::Add(hn::Load(d, value), more), d, value);
+    }
+  }
+  activate_row(d, epilogue.last, values, count);
+  for (int pixel = 0; pixel < pixels; ++pixel)
+    some.store(hn::Load(d, values + pixel * kLanes), output + pixel * output_pixel);
+}
+
 }  // namespace nimble::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

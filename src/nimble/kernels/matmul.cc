@@ -5,11 +5,12 @@
 #include "nimble/kernels/families.h"
 #include "nimble/kernels/gemm_tile.h"
 #include "nimble/kernels/panels.h"
+#include "nimble/kernels/ranked_kernel.h"
 
 namespace nimble {
 namespace {
 
-constexpr int64_t kBlockBytes = 512 << 10;  // of `a`, while it meets all of b
+constexpr int64_t kBlockBytes = 1 << 20;  // of `a`, while it meets all of b
 
 // One operand as matrices, one per index of the output's dims in front of the last two.
 class Matrices {
@@ -90,12 +91,13 @@ class MatMulKernel final : public Kernel {
     const auto mergeable = [&](const Matrices& matrices) { return matrices.follow(); };
     if (b_.broadcasts() && !copy_a_ && mergeable(a_) && mergeable(output_) &&
         (addend_index_ == 0 || mergeable(addend_)) &&
-        (bias_index_ == 0 || bias_ahead_ || bias_.broadcasts()) && !finish_later_) {
+        (bias_index_ == 0 || matmul.constant_b || bias_.broadcasts()) && !finish_later_) {
       rows_ *= batch_;
       batch_ = 1;
     }
-    block_rows_ = std::clamp<int64_t>(kBlockBytes / std::max<int64_t>(depth_ * 4, 1), 1,
-                                      std::max<int64_t>(rows_, 1));
+    const int64_t most = std::max<int64_t>(kBlockBytes / std::max<int64_t>(depth_ * 4, 1), 1);
+    const int64_t blocks = std::max<int64_t>((rows_ + most - 1) / most, 1);
+    block_rows_ = std::max<int64_t>((rows_ + blocks - 1) / blocks, 1);
     single_ = batch_ * rows_ == 1 && !copy_a_;
   }
 
@@ -118,15 +120,14 @@ class MatMulKernel final : public Kernel {
 
   size_t scratch_bytes(const Part&) const override {
     size_t floats = 0;
-    if (!matmul_.constant_b || !bias_ahead_) floats += panel_floats();
+    if (!matmul_.constant_b) floats += panel_floats();
     if (copy_a_) floats += static_cast<size_t>(block_rows_ * depth_);
     return floats * sizeof(float);
   }
 
   void pack(void* const* operands, std::byte* packed) const override {
-    const float* bias = bias_ahead_ && bias_index_ != 0
-                            ? static_cast<const float*>(operands[bias_index_])
-                            : nullptr;
+    const float* bias =
+        bias_index_ != 0 ? static_cast<const float*>(operands[bias_index_]) : nullptr;
     float* to = reinterpret_cast<float*>(packed);
     for (int64_t i = 0; i < packed_matrices_; ++i, to += panels_.packed_size()) {
       const float* b = static_cast<const float*>(operands[1]) + b_.offset(i);
@@ -155,11 +156,9 @@ class MatMulKernel final : public Kernel {
   // all, else row by row.
   void plan_bias() {
     if (addend_index_ != 0 && addend_.column() != 1) finish_later_ = true;
-    if (bias_index_ == 0) {
-      bias_ahead_ = matmul_.constant_b;
-    } else if (bias_.broadcasts() && (bias_.row() == 0 || rows_ == 1)) {
-      bias_ahead_ = matmul_.constant_b;
-    } else {
+    const bool one_row =
+        bias_index_ == 0 || (bias_.broadcasts() && (bias_.row() == 0 || rows_ == 1));
+    if (!one_row) {
       bias_rows_ = true;
       Epilogue& e = epilogue_;
       const bool one =
@@ -169,11 +168,10 @@ class MatMulKernel final : public Kernel {
         e.add = true;
         addend_index_ = bias_index_;
         addend_ = bias_;
+        bias_index_ = 0;
       } else {
         finish_later_ = true;
       }
-      bias_index_ = finish_later_ ? bias_index_ : 0;
-      bias_ahead_ = matmul_.constant_b;
     }
     if (finish_later_) epilogue_ = {};
   }
@@ -229,7 +227,7 @@ class MatMulKernel final : public Kernel {
                   .c_row = output_.row(),
                   .epilogue = &epilogue_};
     if (copy_a_) {
-      float* copied = scratch + (!matmul_.constant_b || !bias_ahead_ ? panel_floats() : 0);
+      float* copied = scratch + (!matmul_.constant_b ? panel_floats() : 0);
       copy_rows(tile.a, end - begin, copied);
       tile.a = copied;
       tile.a_row = depth_;
@@ -243,20 +241,24 @@ class MatMulKernel final : public Kernel {
     }
     for (int64_t panel = part.column_begin / panels_.width();
          panels_.begin(panel) < part.column_end; ++panel) {
-      tile.b = packed + panels_.offset(panel);
-      tile.bias = packed + panels_.bias_offset(panel);
-      if (!bias_ahead_) {
-        pack_bias(bias_index_ != 0 && !bias_rows_ ? floats(bias_index_) : nullptr, panel,
-                  panel_scratch);
-        tile.bias = panel_scratch;
-      }
-      if (!matmul_.constant_b) {
+      if (matmul_.constant_b) {
+        tile.b = packed + panels_.offset(panel);
+        tile.bias = packed + panels_.bias_offset(panel);
+      } else {
+        pack_bias(bias_index_ != 0 ? floats(bias_index_) : nullptr, panel, panel_scratch);
         pack_panel(floats(1) + b_.offset(matrix), panel, panel_scratch + panels_.width());
+        tile.bias = panel_scratch;
         tile.b = panel_scratch + panels_.width();
       }
       tile.c = c + panels_.begin(panel);
       tile.addend = addend != nullptr ? addend + panels_.begin(panel) : nullptr;
       tile.columns = panels_.columns_of(panel);
+      if (matmul_.constant_b && panels_.begin(panel + 1) < part.column_end) {
+        tile.ahead = packed + panels_.offset(panel + 1);
+        tile.ahead_end = tile.ahead + depth_ * panels_.stride_of(panel + 1);
+      } else {
+        tile.ahead = nullptr;
+      }
       const int vectors = static_cast<int>(panels_.vectors_of(panel));
       if (single_)
         tiles_.vectors[vectors](tile);
@@ -309,7 +311,6 @@ class MatMulKernel final : public Kernel {
   Panels panels_;
   int64_t packed_matrices_ = 0;
   int64_t block_rows_ = 1;
-  bool bias_ahead_ = false;    // packed ahead of time, or zeros there
   bool bias_rows_ = false;     // the bias has more than one row
   bool finish_later_ = false;  // the epilogue is not the tiles'
   bool copy_a_ = false;
@@ -327,19 +328,14 @@ std::vector<KernelPtr> matmul_candidates(const MatMul& matmul,
   const GemmTiles& tiles = gemm_tiles();
   const int64_t depth = operands[0].sizes[rank - 1];
   const int64_t rows = columns == 0 ? 0 : output.numel() / columns;
-  std::vector<std::pair<double, int64_t>> widths;
+  std::vector<RankedKernel> ranked;
   for (int64_t most = 1; most <= tiles.max_vectors; ++most) {
     const Panels panels = Panels::cut(columns, depth, tiles.lanes, most);
     if (panels.vectors != most) continue;
-    widths.emplace_back(panels.estimate(tiles, 1, rows), most);
+    ranked.push_back({panels.estimate(tiles, 1, rows),
+                      std::make_shared<MatMulKernel>(matmul, operands, tiles, most)});
   }
-  std::stable_sort(widths.begin(), widths.end());
-  std::vector<KernelPtr> list;
-  for (size_t i = 0; i < std::min<size_t>(widths.size(), 3); ++i) {
-    if (i > 0 && widths[i].first > 1.3 * widths[0].first) break;
-    list.push_back(std::make_shared<MatMulKernel>(matmul, operands, tiles, widths[i].second));
-  }
-  return list;
+  return take_best(std::move(ranked), 3);
 }
 
 }  // namespace nimble

@@ -9,8 +9,12 @@ Panels Panels::cut(int64_t columns, int64_t depth, int64_t lanes, int64_t most) 
 }
 
 double Panels::estimate(const GemmTiles& tiles, int64_t lines, int64_t rows) const {
-  constexpr double kCallCycles = 25;   // a tile's way in and out, without its results
-  constexpr double kResultCycles = 2;  // of one vector
+  constexpr double kCallCycles = 15;   // a tile's way in and out, without
+  constexpr double kRowCycles = 4;     // its rows and
+  constexpr double kResultCycles = 2;  // its results, by vector
+  constexpr double kFirstCache = 32 << 10;
+  constexpr double kSecondCacheBytes = 24;  // per cycle
+  constexpr double kStreamShare = 0.05;     // of reading a panel that does not hide behind products
   double cycles = 0;
   for (int64_t panel = 0; panel < count(); ++panel) {
     const int64_t width = vectors_of(panel);
@@ -19,16 +23,22 @@ double Panels::estimate(const GemmTiles& tiles, int64_t lines, int64_t rows) con
     for (int64_t i = 0; i < calls; ++i) {
       const int64_t height = rows / calls + (i < rows % calls ? 1 : 0);
       const double products = static_cast<double>(height * width) / 2;
-      const double loads = static_cast<double>(height + width) / 2;
+      const double loads = static_cast<double>(height + width) / 1.8;
       const double latency = 4;
       // The panel comes from the second-level cache if it does not fit into the first.
-      const double stream = depth * width * lanes > 8192 ? static_cast<double>(width) * 1.6 : 0;
-      const double step = std::max({products, loads, latency, stream});
+      const double bytes = 4 * static_cast<double>(width * lanes);
+      const double stream =
+          bytes * static_cast<double>(depth) > kFirstCache ? bytes / kSecondCacheBytes : 0;
+      const double step = std::max({products, loads, latency, stream}) + kStreamShare * stream;
       cycles += step * static_cast<double>(depth) + kCallCycles +
+                kRowCycles * static_cast<double>(height) +
                 kResultCycles * static_cast<double>(height * width);
     }
   }
-  return cycles * static_cast<double>(lines);
+  // Panels that come from farther away are fetched ahead, mostly in time.
+  const double bytes = 4 * static_cast<double>(packed_size());
+  const double stream = bytes > (1 << 20) ? bytes / 20 : 0;
+  return cycles * static_cast<double>(lines) + stream;
 }
 
 }  // namespace nimble

@@ -198,22 +198,33 @@ std::string key_of(const OpAttributes& attributes, std::span<const TensorDesc> o
   return std::to_string(attributes.index()) + ":" + key.take();
 }
 
-KernelChoice measure(const OpAttributes& attributes, std::span<const TensorDesc> operands) {
+bool is_divisible(const Kernel& kernel) {
+  const Work work = kernel.work();
+  return (work.row_grain > 0 && work.rows > work.row_grain) ||
+         (work.column_grain > 0 && work.columns > work.column_grain);
+}
+
+}  // namespace
+
+KernelChoice KernelSelector::measure(const OpAttributes& attributes,
+                                     std::span<const TensorDesc> operands) const {
   KernelChoice choice;
   std::vector<KernelPtr> kernels = kernel_candidates(attributes, operands);
+  if (others_)
+    for (const KernelPtr& kernel : others_(attributes, operands)) kernels.push_back(kernel);
   if (kernels.empty()) kernels.push_back(plain_loops(attributes, operands));
-  choice.ns = std::numeric_limits<double>::infinity();
+  double best = std::numeric_limits<double>::infinity();
   for (const KernelPtr& kernel : kernels) {
     const double ns = time_of(*kernel, operands);
     choice.candidates.push_back({kernel->name(), ns});
-    if (ns >= choice.ns) continue;
+    const double divided = is_divisible(*kernel) ? ns / static_cast<double>(workers_) : ns;
+    if (divided >= best) continue;
+    best = divided;
     choice.ns = ns;
     choice.kernel = kernel;
   }
   return choice;
 }
-
-}  // namespace
 
 const KernelChoice& KernelSelector::choose(const OpAttributes& attributes,
                                            std::span<const TensorDesc> operands) {

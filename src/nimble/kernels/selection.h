@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "nimble/kernels/kernel.h"
@@ -22,12 +24,23 @@ struct KernelChoice {
 };
 
 // Chooses a kernel by measuring its candidates on memory of its own, once for each distinct op.
+// Candidates run on one thread; one that can be divided among `workers` is taken to be so.
 class KernelSelector {
  public:
+  using Candidates = std::function<std::vector<KernelPtr>(const OpAttributes&,
+                                                          std::span<const TensorDesc>)>;
+  // `others` are kernels besides ours.
+  explicit KernelSelector(size_t workers = 1, Candidates others = {})
+      : workers_(workers), others_(std::move(others)) {}
+
   const KernelChoice& choose(const OpAttributes& attributes, std::span<const TensorDesc> operands);
   size_t distinct_ops() const { return known_.size(); }
 
  private:
+  KernelChoice measure(const OpAttributes& attributes, std::span<const TensorDesc> operands) const;
+
+  size_t workers_;
+  Candidates others_;
   std::unordered_map<std::string, KernelChoice> known_;  // by attributes and descriptions
 };
 

@@ -9,9 +9,9 @@
 #define HWY_TARGET_INCLUDE "nimble/kernels/softmax.cc"
 #include <hwy/foreach_target.h>  // first of the per-target headers
 
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
+#include "nimble/kernels/vector_math-inl.h"
 #include "nimble/kernels/vector_rows-inl.h"
 
 #ifndef NIMBLE_KERNELS_SOFTMAX_SHARED_
@@ -140,12 +140,10 @@ class SoftmaxLanes final : public Kernel {
       if (!plan_.log) store_part(e, to + k * plan_.output_stride, lanes, whole);
     }
     if (plan_.log) {
-      const auto log_sum = hn::Log(d, sum);
-      const auto invalid = hn::IsNaN(sum);
-      const auto shift = hn::IfThenElse(invalid, sum, log_sum);
+      const auto log_sum = math::log(d, sum);
       for (int64_t k = 0; k < plan_.size; ++k) {
         const auto x = load_part(from + k * plan_.input_stride, lanes, whole);
-        store_part(hn::Sub(hn::Sub(x, max), shift), to + k * plan_.output_stride, lanes, whole);
+        store_part(hn::Sub(hn::Sub(x, max), log_sum), to + k * plan_.output_stride, lanes, whole);
       }
     } else {
       const auto scale = hn::Div(hn::Set(d, 1.0f), sum);

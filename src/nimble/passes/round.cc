@@ -5,6 +5,15 @@
 
 namespace nimble {
 
+Round::Round(Graph& graph)
+    : graph(graph),
+      uses(graph),
+      touched_(graph.ops.size()),
+      erased_(graph.ops.size()),
+      ahead_(graph.ops.size()) {
+  for (const Op& op : graph.ops) next_group_ = std::max(next_group_, op.group + 1);
+}
+
 void Round::replace(OpId id, Op op) {
   graph.ops[id.index] = std::move(op);
   touched_[id.index] = true;
@@ -72,13 +81,6 @@ void Round::finish() {
     if (!erased_[i]) ops.push_back(std::move(graph.ops[i]));
   }
   graph.ops = std::move(ops);
-}
-
-uint32_t new_group(const Graph& graph) {
-  uint32_t group = 0;
-  for (const auto* ops : {&graph.ops, &graph.constant_ops})
-    for (const Op& op : *ops) group = std::max(group, op.group + 1);
-  return group;
 }
 
 std::optional<TensorDesc> seen_through(const TensorDesc& view, const TensorDesc& made,

@@ -13,12 +13,7 @@ namespace nimble {
 // stay valid during a sweep.
 class Round {
  public:
-  explicit Round(Graph& graph)
-      : graph(graph),
-        uses(graph),
-        touched_(graph.ops.size()),
-        erased_(graph.ops.size()),
-        ahead_(graph.ops.size()) {}
+  explicit Round(Graph& graph);
 
   Graph& graph;
   const Uses uses;
@@ -42,6 +37,9 @@ class Round {
   // nobody else reads (or, if `shared`, somebody does): at one of their places. None: at neither.
   OpId place_for_both(OpId first, OpId second, bool shared = false) const;
 
+  // A number for a new op that no other has.
+  uint32_t new_group() { return next_group_++; }
+
   // Applies erasures and insertions; the round ends.
   void finish();
 
@@ -50,6 +48,7 @@ class Round {
   std::vector<bool> erased_;
   std::vector<std::vector<Op>> ahead_;  // by op: those to insert before it
   bool changed_ = false;
+  uint32_t next_group_ = 0;
 };
 
 // Sweeps until a sweep changes nothing. `visit(round, op)` is called for every op that is not
@@ -67,9 +66,6 @@ void sweep_until_unchanged(Graph& graph, const Visit& visit) {
   }
   if (changed_any) relink(graph);
 }
-
-// A number for a new op of ours that no other has.
-uint32_t new_group(const Graph& graph);
 
 // What a view of the op's result `made` is of the tensor `source` that has the same elements in
 // place of the result (an op that copies, crops nothing and changes values only one by one).

@@ -2,6 +2,8 @@
 
 #include <torch/csrc/Exceptions.h>
 
+#include <stdexcept>
+
 #include "nimble/base/error.h"
 
 namespace nimble {
@@ -21,6 +23,8 @@ void rethrow_as_python(std::exception_ptr error) {
     PyErr_SetString(refused, reason.what());
   } catch (const UserError& mistake) {
     PyErr_SetString(nimble_error, mistake.what());
+  } catch (const std::out_of_range& mistake) {
+    PyErr_SetString(PyExc_IndexError, mistake.what());
   } catch (...) {
     torch::translate_exception_to_python(std::current_exception());
   }

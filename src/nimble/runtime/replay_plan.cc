@@ -66,11 +66,7 @@ ReplayPlan plan_replay(const Schedule& schedule, const std::vector<TaskBinding>&
     }
   }
 
-  if (plan.workers.size() == 1) {
-    plan.serial_tasks = plan.workers[0].tasks;
-  } else {
-    for (size_t i = 0; i < bindings.size(); ++i) plan.serial_tasks.emplace_back(i);
-  }
+  plan.serial_tasks = serial_order(schedule);
   for (TaskId task : plan.serial_tasks) plan.serial.push_back(bindings[task.index]);
   return plan;
 }

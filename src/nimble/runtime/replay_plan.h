@@ -32,8 +32,7 @@ struct ReplayPlan {
   std::vector<WorkerPlan> workers;  // one per stream that has steps
   uint32_t most_steps = 0;          // on one worker
 
-  // All tasks for one thread: in the order of the only stream, else in the recorded order, which
-  // is valid for every schedule.
+  // All tasks for one thread, in the schedule's serial order.
   std::vector<TaskId> serial_tasks;
   std::vector<TaskBinding> serial;
 

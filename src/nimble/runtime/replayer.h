@@ -17,11 +17,12 @@ struct TaskTime {
   uint64_t end_ns = 0;
 };
 
-// The sequential oracle: every task in recorded order on this thread.
+// The sequential oracle: every task in recorded order on this thread. Only for memory that was
+// planned for that order.
 void replay_sequentially(const std::vector<TaskBinding>& bindings);
 
 // Replays a schedule on CPU cores: stream 0 on the caller's thread, the others on helpers. If the
-// helpers are busy with another call, all streams run here, in recorded order.
+// helpers are busy with another call, all streams run here, in the schedule's serial order.
 //
 //   - Per worker a flat array of instructions; in the loop no allocation, no lock, no look-up.
 //   - One progress counter per worker on its own cache line, growing for ever: "wait until worker

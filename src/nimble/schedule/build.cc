@@ -23,6 +23,13 @@ Task make_task(const Graph& graph, const Op& op) {
   return task;
 }
 
+bool is_planned(const Graph& graph, MemoryId id, const std::vector<bool>& unplanned_memories) {
+  NIMBLE_ASSERT(unplanned_memories.empty() || unplanned_memories.size() == graph.memories.size());
+  const Memory& memory = graph.memories[id.index];
+  return memory.role == Role::kIntermediate && !memory.is_output &&
+         (unplanned_memories.empty() || !unplanned_memories[id.index]);
+}
+
 // Puts the steps on their streams with the fewest waits that cover every edge.
 //
 // Every finished step has a vector clock: how many steps of each stream are surely done by then.
@@ -31,11 +38,11 @@ Task make_task(const Graph& graph, const Op& op) {
 // What is left is the transitive reduction of edges and stream order, which is unique.
 class WaitBuilder {
  public:
-  WaitBuilder(const Dag& dag, const StreamAssignment& assignment)
+  WaitBuilder(const std::vector<std::vector<uint32_t>>& sources, const StreamAssignment& assignment)
       : stream_count_(assignment.streams.size()),
-        sources_(predecessors(dag)),
-        places_(dag.size()),
-        clocks_(dag.size() * stream_count_, 0),
+        sources_(sources),
+        places_(sources.size()),
+        clocks_(sources.size() * stream_count_, 0),
         streams_(stream_count_) {
     for (uint32_t stream = 0; stream < stream_count_; ++stream) {
       const auto& nodes = assignment.streams[stream];
@@ -93,7 +100,7 @@ class WaitBuilder {
   }
 
   size_t stream_count_;
-  std::vector<std::vector<uint32_t>> sources_;
+  const std::vector<std::vector<uint32_t>>& sources_;
   std::vector<Place> places_;     // by node
   std::vector<uint32_t> clocks_;  // by node, then stream
   std::vector<std::vector<Step>> streams_;
@@ -113,29 +120,53 @@ Dag dependency_dag(const Graph& graph, const std::vector<Edge>& extra_edges) {
 BuiltSchedule build_schedule(const Graph& graph, const StreamAssignment& assignment,
                              const std::vector<double>& cost_ns,
                              const std::vector<bool>& unplanned_memories,
-                             const std::vector<Edge>& extra_edges) {
+                             const BuildOptions& options) {
   NIMBLE_ASSERT(cost_ns.empty() || cost_ns.size() == graph.ops.size());
-  NIMBLE_ASSERT(unplanned_memories.empty() || unplanned_memories.size() == graph.memories.size());
   BuiltSchedule built;
   Schedule& schedule = built.schedule;
   for (const Op& op : graph.ops) schedule.tasks.push_back(make_task(graph, op));
   for (size_t i = 0; i < cost_ns.size(); ++i) schedule.tasks[i].cost_ns = cost_ns[i];
 
-  const Dag dag = dependency_dag(graph, extra_edges);
-  const std::vector<uint32_t> order = execution_order(dag, assignment);
-  schedule.streams = WaitBuilder(dag, assignment).run(order);
+  const Dag dag = dependency_dag(graph, options.extra_edges);
+  std::vector<std::vector<uint32_t>> sources = predecessors(dag);
+  schedule.streams = WaitBuilder(sources, assignment).run(execution_order(dag, assignment));
 
+  std::vector<bool> is_used(graph.memories.size());  // a pass may have left some over
+  for (const Task& task : schedule.tasks)
+    for (const Touch& touch : task.touches) is_used[touch.memory.index] = true;
   std::vector<ArenaRequest> requests;
   for (size_t i = 0; i < graph.memories.size(); ++i) {
     const Memory& memory = graph.memories[i];
     schedule.placements.push_back(
         {.bytes = memory.bytes, .order_only = memory.role == Role::kGenerator});
-    const bool unplanned = !unplanned_memories.empty() && unplanned_memories[i];
-    if (memory.role == Role::kIntermediate && !memory.is_output && !unplanned)
+    if (is_planned(graph, MemoryId(i), unplanned_memories) && is_used[i])
       requests.push_back({MemoryId(i), memory.bytes});
   }
   built.memory = plan_memory(schedule, requests);
+  if (schedule.arena_bytes <= options.memory_limit_bytes || options.expected.order.empty())
+    return built;
+  for (const Edge& edge : plan_memory_by_time(schedule, requests, options.expected))
+    sources[edge.after.index].push_back(edge.before.index);
+  schedule.streams = WaitBuilder(sources, assignment).run(options.expected.order);
   return built;
+}
+
+MemoryUses planned_memory_uses(const Graph& graph, const std::vector<bool>& unplanned_memories) {
+  MemoryUses uses;
+  for (const Memory& memory : graph.memories) {
+    // As much as it will take of the arena.
+    uses.bytes.push_back((memory.bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment);
+  }
+  for (const Op& op : graph.ops) {
+    auto& memories = uses.memories.emplace_back();
+    for (const Operand& operand : op.operands)
+      if ((operand.reads || operand.writes) && !graph.bytes_touched(operand).empty() &&
+          is_planned(graph, operand.memory, unplanned_memories))
+        memories.push_back(operand.memory.index);
+    std::sort(memories.begin(), memories.end());
+    memories.erase(std::unique(memories.begin(), memories.end()), memories.end());
+  }
+  return uses;
 }
 
 StreamAssignment single_stream(const Graph& graph) {

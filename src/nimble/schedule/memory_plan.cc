@@ -6,95 +6,161 @@
 #include <utility>
 
 #include "nimble/base/error.h"
-#include "nimble/schedule/bit_matrix.h"
 
 namespace nimble {
 namespace {
 
-// Row t: the tasks that have ended when task t starts, by stream order and waits.
-BitMatrix happens_before(const Schedule& schedule) {
-  BitMatrix before(schedule.tasks.size(), schedule.tasks.size());
-  std::vector<size_t> done(schedule.streams.size(), 0);
-  const auto may_run = [&](const Step& step) {
-    return std::all_of(step.waits.begin(), step.waits.end(),
-                       [&](const Wait& wait) { return done[wait.stream.index] > wait.step; });
-  };
-  const auto follow = [&](TaskId task, TaskId earlier) {
-    before.set(task.index, earlier.index);
-    add_bits(before.row(task.index), before.row(earlier.index));
-  };
-  for (bool progress = true; progress;) {
-    progress = false;
-    for (size_t i = 0; i < schedule.streams.size(); ++i) {
-      const auto& stream = schedule.streams[i];
-      for (; done[i] < stream.size() && may_run(stream[done[i]]); ++done[i]) {
-        const Step& step = stream[done[i]];
-        if (done[i] > 0) follow(step.task, stream[done[i] - 1].task);
-        for (const Wait& wait : step.waits)
-          follow(step.task, schedule.streams[wait.stream.index][wait.step].task);
-        progress = true;
-      }
-    }
+// Steps of a stream are counted from 1 here, so that 0 is none.
+struct Place {
+  uint32_t stream = 0;
+  uint32_t step = 0;
+};
+
+std::vector<Place> places_of(const Schedule& schedule) {
+  std::vector<Place> places(schedule.tasks.size());
+  for (uint32_t s = 0; s < schedule.streams.size(); ++s)
+    for (uint32_t k = 0; k < schedule.streams[s].size(); ++k)
+      places[schedule.streams[s][k].task.index] = {s, k + 1};
+  return places;
+}
+
+// What is known of time when a task starts, by stream order and waits.
+struct Clocks {
+  std::vector<TaskId> order;    // a serial order
+  std::vector<Place> places;    // by task
+  std::vector<uint32_t> known;  // by task, then stream: steps that are surely done
+};
+
+Clocks make_clocks(const Schedule& schedule) {
+  Clocks clocks{serial_order(schedule), places_of(schedule), {}};
+  const size_t streams = schedule.streams.size();
+  clocks.known.assign(schedule.tasks.size() * streams, 0);
+  for (TaskId task : clocks.order) {
+    const Place place = clocks.places[task.index];
+    uint32_t* known = clocks.known.data() + task.index * streams;
+    const auto learn_end_of = [&](uint32_t stream, uint32_t step) {
+      const TaskId earlier = schedule.streams[stream][step].task;
+      const uint32_t* other = clocks.known.data() + earlier.index * streams;
+      for (size_t s = 0; s < streams; ++s) known[s] = std::max(known[s], other[s]);
+      known[stream] = std::max(known[stream], step + 1);
+    };
+    const auto& stream = schedule.streams[place.stream];
+    if (place.step > 1) learn_end_of(place.stream, place.step - 2);
+    for (const Wait& wait : stream[place.step - 1].waits)
+      learn_end_of(wait.stream.index, wait.step);
   }
-  for (size_t i = 0; i < schedule.streams.size(); ++i)
-    NIMBLE_ASSERT(done[i] == schedule.streams[i].size(), "stream ", i, " never ends");
-  return before;
+  return clocks;
 }
 
 // A request, and when it is in use.
 struct Block {
   MemoryId memory;
-  size_t bytes = 0;             // rounded up to the alignment
-  std::vector<uint32_t> tasks;  // in recorded order, each once
+  size_t bytes = 0;  // rounded up to the alignment
+  size_t wanted_bytes = 0;
+  uint32_t begin = UINT32_MAX;  // in serial order: from its first task
+  uint32_t end = 0;             // to behind its last one
 
-  bool used() const { return !tasks.empty(); }
-  size_t lifetime() const { return used() ? tasks.back() - tasks.front() + 1 : 0; }
+  size_t lifetime() const { return end - begin; }
 };
 
-std::vector<Block> make_blocks(const Schedule& schedule, const std::vector<ArenaRequest>& requests,
-                               size_t alignment) {
-  std::vector<Block> blocks;
-  constexpr uint32_t kNotRequested = UINT32_MAX;
-  std::vector<uint32_t> block_of(schedule.placements.size(), kNotRequested);
+// The blocks that take room, by their first use in a serial order.
+std::vector<Block> make_blocks(const Schedule& schedule, const std::vector<TaskId>& order,
+                               const std::vector<ArenaRequest>& requests, size_t alignment) {
+  std::vector<Block> blocks(schedule.placements.size());
   for (const ArenaRequest& request : requests) {
-    NIMBLE_ASSERT(request.memory.index < block_of.size(), "memory ", request.memory.index);
-    block_of[request.memory.index] = static_cast<uint32_t>(blocks.size());
+    NIMBLE_ASSERT(request.memory.index < blocks.size(), "memory ", request.memory.index);
     const size_t rounded = (request.bytes + alignment - 1) / alignment * alignment;
-    blocks.push_back({request.memory, rounded, {}});
+    blocks[request.memory.index] = {
+        .memory = request.memory, .bytes = rounded, .wanted_bytes = request.bytes};
   }
-  for (uint32_t task = 0; task < schedule.tasks.size(); ++task) {
-    for (const Touch& touch : schedule.tasks[task].touches) {
-      const uint32_t block = block_of[touch.memory.index];
-      if (block == kNotRequested || touch.bytes.empty()) continue;
-      auto& tasks = blocks[block].tasks;
-      if (tasks.empty() || tasks.back() != task) tasks.push_back(task);
+  for (uint32_t at = 0; at < order.size(); ++at) {
+    for (const Touch& touch : schedule.tasks[order[at].index].touches) {
+      if (touch.bytes.empty()) continue;
+      Block& block = blocks[touch.memory.index];
+      block.begin = std::min(block.begin, at);
+      block.end = at + 1;
     }
   }
+  std::erase_if(blocks, [](const Block& block) { return block.bytes == 0 || block.end == 0; });
+  std::stable_sort(blocks.begin(), blocks.end(),
+                   [](const Block& a, const Block& b) { return a.begin < b.begin; });
   return blocks;
 }
 
-// Which pairs of blocks must not share bytes.
-BitMatrix find_conflicts(const std::vector<Block>& blocks, const BitMatrix& before) {
-  BitMatrix conflicts(blocks.size(), blocks.size());
-  for (size_t later = 0; later < blocks.size(); ++later) {
-    if (!blocks[later].used()) continue;
-    const std::span<const uint64_t> any = before.row(blocks[later].tasks.front());
-    std::vector<uint64_t> ended_before_all(any.begin(), any.end());
-    for (uint32_t task : blocks[later].tasks) keep_bits(ended_before_all, before.row(task));
-    for (size_t earlier = 0; earlier < blocks.size(); ++earlier) {
-      const Block& block = blocks[earlier];
-      if (earlier == later || !block.used()) continue;
-      // Of every pair, the one that is used first in recorded order is the earlier one.
-      const auto first_use = [&](size_t i) { return std::pair(blocks[i].tasks.front(), i); };
-      if (first_use(earlier) > first_use(later)) continue;
-      const bool ordered = block.tasks.back() < blocks[later].tasks.front() &&
-                           std::all_of(block.tasks.begin(), block.tasks.end(), [&](uint32_t task) {
-                             return ended_before_all[task / 64] >> (task % 64) & 1;
-                           });
-      if (ordered) continue;
-      conflicts.set(earlier, later);
-      conflicts.set(later, earlier);
+// Calls `visit(task, block)` for every task that uses a block.
+template <class Visit>
+void for_each_use(const Schedule& schedule, const std::vector<Block>& blocks, Visit visit) {
+  constexpr uint32_t kNoBlock = UINT32_MAX;
+  std::vector<uint32_t> block_of(schedule.placements.size(), kNoBlock);
+  for (uint32_t block = 0; block < blocks.size(); ++block)
+    block_of[blocks[block].memory.index] = block;
+  for (uint32_t task = 0; task < schedule.tasks.size(); ++task)
+    for (const Touch& touch : schedule.tasks[task].touches)
+      if (const uint32_t block = block_of[touch.memory.index];
+          block != kNoBlock && !touch.bytes.empty())
+        visit(task, block);
+}
+
+// By block, those it must not share bytes with.
+using Conflicts = std::vector<std::vector<uint32_t>>;
+
+void add_conflict(Conflicts& conflicts, uint32_t a, uint32_t b) {
+  conflicts[a].push_back(b);
+  conflicts[b].push_back(a);
+}
+
+// A block ends before another if all who use the other know, at their start, that the last step
+// of each stream that uses the first is done. It can only do so if it begins first, too.
+Conflicts conflicts_by_order(const Schedule& schedule, const Clocks& clocks,
+                             const std::vector<Block>& blocks) {
+  const size_t streams = schedule.streams.size();
+  const size_t size = blocks.size();
+  std::vector<uint32_t> last_use(streams * size, 0);               // by stream, then block
+  std::vector<uint32_t> known_by_all(streams * size, UINT32_MAX);  // by stream, then block
+  for_each_use(schedule, blocks, [&](uint32_t task, uint32_t block) {
+    const Place place = clocks.places[task];
+    uint32_t& last = last_use[place.stream * size + block];
+    last = std::max(last, place.step);
+    for (size_t s = 0; s < streams; ++s) {
+      uint32_t& known = known_by_all[s * size + block];
+      known = std::min(known, clocks.known[task * streams + s]);
     }
+  });
+
+  Conflicts conflicts(size);
+  std::vector<uint32_t> in_use(size);
+  for (uint32_t later = 0; later < size; ++later) {
+    std::fill_n(in_use.begin(), later, 0);
+    for (size_t s = 0; s < streams; ++s) {
+      const uint32_t known = known_by_all[s * size + later];
+      const uint32_t* last = last_use.data() + s * size;
+      for (uint32_t earlier = 0; earlier < later; ++earlier)
+        in_use[earlier] |= static_cast<uint32_t>(last[earlier] > known);
+    }
+    for (uint32_t earlier = 0; earlier < later; ++earlier)
+      if (in_use[earlier] != 0) add_conflict(conflicts, earlier, later);
+  }
+  return conflicts;
+}
+
+// A block ends before another if it is expected to, and all its tasks stand before all of the
+// other's in the expected order: tasks may take no time.
+Conflicts conflicts_by_time(const Schedule& schedule, const ExpectedTimes& expected,
+                            const std::vector<Block>& blocks) {
+  std::vector<double> starts(blocks.size(), std::numeric_limits<double>::max());
+  std::vector<double> ends(blocks.size(), 0);
+  for_each_use(schedule, blocks, [&](uint32_t task, uint32_t block) {
+    starts[block] = std::min(starts[block], expected.start[task]);
+    ends[block] = std::max(ends[block], expected.finish[task]);
+  });
+  Conflicts conflicts(blocks.size());
+  std::vector<uint32_t> open;  // may end behind the start of a later block
+  for (uint32_t later = 0; later < blocks.size(); ++later) {
+    std::erase_if(open, [&](uint32_t earlier) {
+      return ends[earlier] <= starts[later] && blocks[earlier].end <= blocks[later].begin;
+    });
+    for (uint32_t earlier : open) add_conflict(conflicts, earlier, later);
+    open.push_back(later);
   }
   return conflicts;
 }
@@ -106,84 +172,121 @@ struct Packing {
 
 enum class Fit { kLowest, kTightest };
 
-// Places blocks one after another, each into the lowest or the tightest gap between the blocks
-// that conflict with it. Gives up once it is no better than `limit`.
-Packing pack(const std::vector<Block>& blocks, const BitMatrix& conflicts,
-             const std::vector<uint32_t>& order, Fit fit, size_t limit) {
-  struct Placed {
-    size_t begin;
-    size_t end;
-    uint32_t block;
-  };
-  std::vector<Placed> placed;  // by `begin`
-  placed.reserve(blocks.size());
-  Packing packing{std::vector<size_t>(blocks.size(), 0), 0};
-  for (uint32_t block : order) {
-    const size_t bytes = blocks[block].bytes;
-    if (bytes == 0) continue;
-    size_t free_from = 0;
-    size_t offset = 0;
-    size_t tightest = std::numeric_limits<size_t>::max();
-    for (const Placed& other : placed) {
-      if (!conflicts.test(block, other.block)) continue;
-      if (other.begin > free_from) {
-        const size_t gap = other.begin - free_from;
-        if (gap >= bytes && gap < tightest) {
-          tightest = gap;
-          offset = free_from;
-          if (fit == Fit::kLowest || gap == bytes) break;
-        }
-      }
-      free_from = std::max(free_from, other.end);
-    }
-    if (tightest == std::numeric_limits<size_t>::max()) offset = free_from;
-    packing.offsets[block] = offset;
-    packing.bytes = std::max(packing.bytes, offset + bytes);
-    if (packing.bytes >= limit) return {};
-    const auto place = std::upper_bound(placed.begin(), placed.end(), offset,
-                                        [](size_t at, const Placed& p) { return at < p.begin; });
-    placed.insert(place, {offset, offset + bytes, block});
+// Looks for the places of blocks that take least room in all.
+//
+//   1. Several orders, each block into the lowest or the tightest gap that those before it leave:
+//      no order is best for every program, and packing is cheap.
+//   2. From the best: what lies on top goes first, and everything is packed again, as long as there
+//      is hope.
+class Packer {
+ public:
+  Packer(const std::vector<Block>& blocks, const Conflicts& conflicts, size_t lower_bound)
+      : blocks_(blocks), conflicts_(conflicts), lower_bound_(lower_bound) {}
+
+  Packing run() && {
+    try_orders();
+    for (size_t attempt = 0; attempt < kAttempts && best_.bytes > lower_bound_; ++attempt)
+      lift_top(attempt);
+    return std::move(best_);
   }
-  return packing;
-}
 
-// No order is best for every program, and packing is cheap: tries several and keeps the smallest.
-Packing pack_best(const std::vector<Block>& blocks, const BitMatrix& conflicts) {
-  std::vector<size_t> crowd(blocks.size(), 0);  // bytes that a block has to stand beside
-  for (size_t block = 0; block < blocks.size(); ++block)
-    for_each_bit(conflicts.row(block),
-                 [&](uint32_t other) { crowd[block] += blocks[other].bytes; });
-  const auto bytes = [&](uint32_t block) { return blocks[block].bytes; };
-  const auto lifetime = [&](uint32_t block) { return blocks[block].lifetime(); };
-  const auto area = [&](uint32_t block) { return bytes(block) * lifetime(block); };
+ private:
+  static constexpr size_t kAttempts = 100;
+  using Node = uint32_t;
 
-  Packing best;
-  const auto try_order = [&](auto goes_first) {
-    std::vector<uint32_t> order(blocks.size());
+  void try_orders() {
+    std::vector<size_t> crowd(blocks_.size(), 0);  // bytes that a block has to stand beside
+    for (Node block = 0; block < blocks_.size(); ++block)
+      for (Node other : conflicts_[block]) crowd[block] += blocks_[other].bytes;
+    const auto bytes = [&](Node block) { return blocks_[block].bytes; };
+    const auto lifetime = [&](Node block) { return blocks_[block].lifetime(); };
+    const auto area = [&](Node block) { return bytes(block) * lifetime(block); };
+    try_order([&](Node a, Node b) { return bytes(a) > bytes(b); });
+    try_order([&](Node a, Node b) { return area(a) > area(b); });
+    try_order([&](Node a, Node b) { return lifetime(a) > lifetime(b); });
+    try_order([&](Node a, Node b) { return crowd[a] > crowd[b]; });
+    try_order([&](Node a, Node b) { return bytes(a) + crowd[a] > bytes(b) + crowd[b]; });
+    try_order([&](Node a, Node b) { return a < b; });  // by first use
+    try_order([&](Node a, Node b) { return blocks_[a].end > blocks_[b].end; });
+  }
+
+  template <class GoesFirst>
+  void try_order(GoesFirst goes_first) {
+    if (best_.bytes <= lower_bound_) return;
+    std::vector<Node> order(blocks_.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), goes_first);
     for (Fit fit : {Fit::kLowest, Fit::kTightest}) {
-      Packing packing = pack(blocks, conflicts, order, fit, best.bytes);
-      if (packing.bytes < best.bytes) best = std::move(packing);
+      Packing packing = pack(order, fit, best_.bytes);
+      if (packing.bytes < best_.bytes) {
+        best_ = std::move(packing);
+        order_ = order;
+        fit_ = fit;
+      }
     }
-  };
-  using Node = uint32_t;
-  try_order([&](Node a, Node b) { return bytes(a) > bytes(b); });
-  try_order([&](Node a, Node b) { return area(a) > area(b); });
-  try_order([&](Node a, Node b) { return crowd[a] > crowd[b]; });
-  try_order([&](Node a, Node b) { return lifetime(a) > lifetime(b); });
-  try_order([&](Node a, Node b) { return blocks[a].tasks < blocks[b].tasks; });
-  return best;
-}
+  }
 
-size_t most_bytes_live(const Schedule& schedule, const std::vector<ArenaRequest>& requests,
-                       const std::vector<Block>& blocks) {
-  std::vector<int64_t> change(schedule.tasks.size() + 1, 0);
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    if (!blocks[i].used()) continue;
-    const auto bytes = static_cast<int64_t>(requests[i].bytes);
-    change[blocks[i].tasks.front()] += bytes;
-    change[blocks[i].tasks.back() + 1] -= bytes;
+  void lift_top(size_t attempt) {
+    std::vector<Node> order = order_;
+    const auto on_top = [&](Node block) {
+      return best_.offsets[block] + blocks_[block].bytes == best_.bytes;
+    };
+    const auto top = std::find_if(order.begin(), order.end(), on_top);
+    // Sometimes only half of the way, so that not the same few take turns.
+    const auto way = (top - order.begin()) >> (attempt % 4);
+    std::rotate(top - way, top, top + 1);
+    // As good is good enough: another top has its turn.
+    Packing packing = pack(order, fit_, best_.bytes + 1);
+    if (packing.bytes <= best_.bytes) {
+      best_ = std::move(packing);
+      order_ = std::move(order);
+    }
+  }
+
+  // Places blocks one after another. Gives up when it needs `limit`.
+  Packing pack(const std::vector<Node>& order, Fit fit, size_t limit) {
+    constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
+    Packing packing{std::vector<size_t>(blocks_.size(), kNowhere), 0};
+    for (Node block : order) {
+      taken_.clear();
+      for (Node other : conflicts_[block])
+        if (const size_t offset = packing.offsets[other]; offset != kNowhere)
+          taken_.emplace_back(offset, offset + blocks_[other].bytes);
+      std::sort(taken_.begin(), taken_.end());
+      const size_t bytes = blocks_[block].bytes;
+      size_t free_from = 0;
+      size_t offset = kNowhere;
+      size_t tightest = kNowhere;
+      for (auto [begin, end] : taken_) {
+        if (begin >= free_from + bytes && begin - free_from < tightest) {
+          tightest = begin - free_from;
+          offset = free_from;
+          if (fit == Fit::kLowest || tightest == bytes) break;
+        }
+        free_from = std::max(free_from, end);
+      }
+      if (offset == kNowhere) offset = free_from;
+      packing.offsets[block] = offset;
+      packing.bytes = std::max(packing.bytes, offset + bytes);
+      if (packing.bytes >= limit) return {};
+    }
+    return packing;
+  }
+
+  const std::vector<Block>& blocks_;
+  const Conflicts& conflicts_;
+  size_t lower_bound_;
+  Packing best_;
+  std::vector<Node> order_;  // that gave the best
+  Fit fit_ = Fit::kLowest;
+  std::vector<std::pair<size_t, size_t>> taken_;
+};
+
+size_t most_bytes_live(const std::vector<Block>& blocks, size_t tasks, size_t Block::*bytes) {
+  std::vector<int64_t> change(tasks + 1, 0);
+  for (const Block& block : blocks) {
+    change[block.begin] += static_cast<int64_t>(block.*bytes);
+    change[block.end] -= static_cast<int64_t>(block.*bytes);
   }
   int64_t live = 0;
   int64_t most = 0;
@@ -191,21 +294,77 @@ size_t most_bytes_live(const Schedule& schedule, const std::vector<ArenaRequest>
   return static_cast<size_t>(most);
 }
 
+// Packs the blocks and says in the schedule where they are.
+void place_blocks(Schedule& schedule, const std::vector<ArenaRequest>& requests,
+                  const std::vector<Block>& blocks, const Conflicts& conflicts) {
+  const size_t lower_bound = most_bytes_live(blocks, schedule.tasks.size(), &Block::bytes);
+  const Packing packing = Packer(blocks, conflicts, lower_bound).run();
+  for (const ArenaRequest& request : requests) {
+    Placement& placement = schedule.placements[request.memory.index];
+    placement = {.in_arena = true, .offset = 0, .bytes = request.bytes};
+  }
+  for (size_t i = 0; i < blocks.size(); ++i)
+    schedule.placements[blocks[i].memory.index].offset = packing.offsets[i];
+  schedule.arena_bytes = blocks.empty() ? 0 : packing.bytes;
+}
+
+// For every block: who uses it first on each stream comes after the last on each stream to use a
+// block that has been at the same place before.
+std::vector<Edge> edges_for_shared_places(const Schedule& schedule,
+                                          const std::vector<Block>& blocks) {
+  const size_t streams = schedule.streams.size();
+  const std::vector<Place> places = places_of(schedule);
+  constexpr uint32_t kNone = UINT32_MAX;
+  std::vector<uint32_t> first_use(streams * blocks.size(), kNone);  // by block, then stream
+  std::vector<uint32_t> last_use(streams * blocks.size(), 0);       // by block, then stream
+  for_each_use(schedule, blocks, [&](uint32_t task, uint32_t block) {
+    const Place place = places[task];
+    uint32_t& first = first_use[block * streams + place.stream];
+    uint32_t& last = last_use[block * streams + place.stream];
+    first = std::min(first, place.step);
+    last = std::max(last, place.step);
+  });
+  std::vector<Edge> edges;
+  std::vector<uint32_t> needed(streams);
+  const auto task_at = [&](size_t stream, uint32_t step) {
+    return OpId(schedule.streams[stream][step - 1].task.index);
+  };
+  for (size_t later = 0; later < blocks.size(); ++later) {
+    std::fill(needed.begin(), needed.end(), 0);
+    const size_t begin = schedule.placements[blocks[later].memory.index].offset;
+    const size_t end = begin + blocks[later].bytes;
+    for (size_t earlier = 0; earlier < later; ++earlier) {
+      const size_t offset = schedule.placements[blocks[earlier].memory.index].offset;
+      if (offset >= end || offset + blocks[earlier].bytes <= begin) continue;
+      for (size_t s = 0; s < streams; ++s)
+        needed[s] = std::max(needed[s], last_use[earlier * streams + s]);
+    }
+    for (size_t from = 0; from < streams; ++from)
+      for (size_t to = 0; to < streams; ++to)
+        if (const uint32_t first = first_use[later * streams + to];
+            from != to && needed[from] > 0 && first != kNone)
+          edges.push_back({task_at(from, needed[from]), task_at(to, first)});
+  }
+  return edges;
+}
+
 }  // namespace
 
 MemoryPlanStats plan_memory(Schedule& schedule, const std::vector<ArenaRequest>& requests,
                             size_t alignment) {
-  const std::vector<Block> blocks = make_blocks(schedule, requests, alignment);
-  const BitMatrix conflicts = find_conflicts(blocks, happens_before(schedule));
-  const Packing packing = pack_best(blocks, conflicts);
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    Placement& placement = schedule.placements[blocks[i].memory.index];
-    placement.in_arena = true;
-    placement.offset = packing.offsets[i];
-    placement.bytes = requests[i].bytes;
-  }
-  schedule.arena_bytes = packing.bytes;
-  return {most_bytes_live(schedule, requests, blocks)};
+  const Clocks clocks = make_clocks(schedule);
+  const std::vector<Block> blocks = make_blocks(schedule, clocks.order, requests, alignment);
+  place_blocks(schedule, requests, blocks, conflicts_by_order(schedule, clocks, blocks));
+  return {most_bytes_live(blocks, schedule.tasks.size(), &Block::wanted_bytes)};
+}
+
+std::vector<Edge> plan_memory_by_time(Schedule& schedule, const std::vector<ArenaRequest>& requests,
+                                      const ExpectedTimes& expected, size_t alignment) {
+  std::vector<TaskId> order;
+  for (uint32_t task : expected.order) order.emplace_back(task);
+  const std::vector<Block> blocks = make_blocks(schedule, order, requests, alignment);
+  place_blocks(schedule, requests, blocks, conflicts_by_time(schedule, expected, blocks));
+  return edges_for_shared_places(schedule, blocks);
 }
 
 }  // namespace nimble

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "nimble/graph/graph.h"
+#include "nimble/schedule/bounded_plan.h"
 #include "nimble/schedule/schedule.h"
 
 namespace nimble {
@@ -14,15 +16,23 @@ struct ArenaRequest {
 };
 
 struct MemoryPlanStats {
-  size_t lower_bound_bytes = 0;  // the most bytes live at once in the recorded serial order
+  size_t lower_bound_bytes = 0;  // the most bytes live at once in the schedule's serial order
 };
+
+inline constexpr size_t kArenaAlignment = 64;
 
 // Gives each request an offset in one arena and writes it to `schedule.placements` and
 // `schedule.arena_bytes`. Two memories share bytes only if, under the schedule's partial order,
-// every task that touches one happens before every task that touches the other, and in recorded
-// order too: a schedule must also replay correctly as the plain sequence of its tasks.
+// every task that touches one happens before every task that touches the other.
 // `schedule.placements` must have an entry for every memory; tasks and streams must be complete.
 MemoryPlanStats plan_memory(Schedule& schedule, const std::vector<ArenaRequest>& requests,
-                            size_t alignment = 64);
+                            size_t alignment = kArenaAlignment);
+
+// The same, except that memories share bytes if every task that touches one is expected to end
+// before any that touches the other starts. Less memory, but the schedule needs more waits: these
+// edges, which keep the expected order. Its streams must keep it as well.
+std::vector<Edge> plan_memory_by_time(Schedule& schedule, const std::vector<ArenaRequest>& requests,
+                                      const ExpectedTimes& expected,
+                                      size_t alignment = kArenaAlignment);
 
 }  // namespace nimble

@@ -121,7 +121,7 @@ BuiltSchedule build_one_stream(const Graph& graph, size_t workers,
                                const std::vector<bool>& unplanned_memories) {
   const StreamAssignment assignment = one_op_at_a_time(graph, workers, cost_ns);
   return build_schedule(graph, assignment, cost_ns, unplanned_memories,
-                        barriers_between_ops(graph, assignment));
+                        {.extra_edges = barriers_between_ops(graph, assignment)});
 }
 
 }  // namespace nimble

@@ -47,12 +47,16 @@ struct Placement {
 // The plan: which task on which stream, after which waits, in which memory. Immutable once made,
 // and complete: `verify_schedule` needs nothing else to prove it free of races.
 struct Schedule {
-  std::vector<Task> tasks;  // in recorded order, which is a valid serial order
+  std::vector<Task> tasks;  // in recorded order
   std::vector<std::vector<Step>> streams;
   std::vector<Placement> placements;  // by MemoryId
   size_t arena_bytes = 0;
 
   size_t wait_count() const;
 };
+
+// All tasks in an order that keeps every stream's and every wait: the recorded one if that does.
+// For one thread. The streams must be complete and must not lock up.
+std::vector<TaskId> serial_order(const Schedule& schedule);
 
 }  // namespace nimble

@@ -159,6 +159,20 @@ class Verifier {
         if (touch.bytes.begin < touch.bytes.end ||
             schedule_.placements[touch.memory.index].order_only)
           uses_[touch.memory.index].push_back({task, touch.bytes, touch.writes});
+
+    const size_t streams = schedule_.streams.size();
+    last_use_.assign(uses_.size() * streams, 0);
+    known_by_all_.assign(uses_.size() * streams, UINT32_MAX);
+    for (uint32_t memory = 0; memory < uses_.size(); ++memory) {
+      for (const Use& use : uses_[memory]) {
+        uint32_t& last = last_use_[memory * streams + stream_of_[use.task]];
+        last = std::max(last, step_of_[use.task] + 1);
+        for (size_t s = 0; s < streams; ++s) {
+          uint32_t& known = known_by_all_[memory * streams + s];
+          known = std::min(known, done_before(use.task)[s]);
+        }
+      }
+    }
   }
 
   // All uses one after another: it is enough that neighbours are ordered.
@@ -225,12 +239,13 @@ class Verifier {
            name(uses_[b].back().task), ")");
   }
 
-  // In recorded order and under the schedule.
+  // Everybody who uses `b` knows at its start that the last use of `a` on each stream is done.
   bool all_before(uint32_t a, uint32_t b) const {
-    if (uses_[a].back().task >= uses_[b].front().task) return false;
-    for (const Use& later : uses_[b])
-      for (const Use& earlier : uses_[a])
-        if (!happens_before(earlier.task, later.task)) return false;
+    const size_t streams = schedule_.streams.size();
+    const uint32_t* last = last_use_.data() + a * streams;
+    const uint32_t* known = known_by_all_.data() + b * streams;
+    for (size_t s = 0; s < streams; ++s)
+      if (known[s] < last[s]) return false;
     return true;
   }
 
@@ -240,6 +255,9 @@ class Verifier {
   std::vector<uint32_t> step_of_;       // by task
   std::vector<uint32_t> done_before_;   // by task, then stream: steps done when the task starts
   std::vector<std::vector<Use>> uses_;  // by memory, in recorded order
+  // By memory, then stream, in steps counted from 1:
+  std::vector<uint32_t> last_use_;      // the last that uses it
+  std::vector<uint32_t> known_by_all_;  // the last that is done when any of its users starts
 };
 
 }  // namespace

@@ -43,8 +43,10 @@ bool CallReader::is_tensor(size_t position) const {
 }
 
 bool CallReader::has(size_t position) const {
-  return is_tensor(position) ||
-         (position < call_.arguments.size() && !call_.arguments[position].isNone());
+  if (is_tensor(position)) return true;
+  if (position >= call_.arguments.size()) return false;
+  const c10::IValue& value = call_.arguments[position];
+  return !value.isNone() && !value.isTensor();  // an undefined tensor is none
 }
 
 std::optional<TensorRef> CallReader::read(const TensorSlot& slot) const {

@@ -169,7 +169,7 @@ void Instance::bind_inputs(c10::ArrayRef<at::Tensor> inputs) {
     const at::Tensor& input = inputs[i];
     const bool same_layout = input.strides() == at::IntArrayRef(desc.strides) &&
                              input.is_conj() == desc.conjugate && input.is_neg() == desc.negative;
-    if (same_layout) {
+    if (same_layout && !is_own_output(input)) {
       slot.bind(plan_.recording.input_is_written[i] ? input.mutable_data_ptr()
                                                     : const_cast<void*>(input.const_data_ptr()));
       staging_[i].reset();
@@ -182,6 +182,14 @@ void Instance::bind_inputs(c10::ArrayRef<at::Tensor> inputs) {
     staging_[i] = make_tensor(desc, slot.owner);
     staging_[i].copy_(input);
   }
+}
+
+// Whether it is a borrowed output: that memory is written before all of the input has been read.
+bool Instance::is_own_output(const at::Tensor& input) const {
+  if (!borrowed_outputs_) return false;
+  return std::any_of(output_memories_.begin(), output_memories_.end(), [&](MemoryId memory) {
+    return input.storage().data() == slots_[memory.index].storage.data();
+  });
 }
 
 void Instance::bind_outputs() {

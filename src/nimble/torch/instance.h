@@ -48,6 +48,7 @@ class Instance {
 
   void bind_inputs(c10::ArrayRef<at::Tensor> inputs);
   void bind_outputs();
+  bool is_own_output(const at::Tensor& input) const;
   std::vector<at::Tensor> collect_outputs(c10::ArrayRef<at::Tensor> inputs);
   at::Tensor collect(const Port& port, bool is_whole_tensor, c10::ArrayRef<at::Tensor> inputs);
   void release_results();

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 
 #include "nimble/base/error.h"
 #include "nimble/passes/split_ops.h"
+#include "nimble/torch/framework_kernels.h"
 #include "nimble/torch/import_ops.h"
+#include "nimble/torch/intra_op.h"
 #include "nimble/torch/op_semantics.h"
 
 namespace nimble {
@@ -25,10 +28,11 @@ void allow_winograd(Graph& graph) {
       if (auto* conv = std::get_if<Convolution>(&*op.attributes)) conv->allow_winograd = true;
 }
 
-std::vector<KernelChoice> choose_kernels(Graph& graph, size_t& distinct) {
+std::vector<KernelChoice> choose_kernels(Graph& graph, size_t workers, size_t& distinct) {
+  const IntraOpThreads one_thread(1);
   std::vector<KernelChoice> choices;
   std::map<const KernelChoice*, KernelId> ids;
-  KernelSelector selector;
+  KernelSelector selector(workers, framework_candidates);
   for (Op& op : graph.ops) {
     if (!op.attributes) continue;
     std::vector<TensorDesc> descs;
@@ -51,14 +55,17 @@ NativePlan make_native_plan(const Plan& framework, const NativePlanOptions& opti
   if (std::none_of(graph.ops.begin(), graph.ops.end(), is_ours)) return result;
   if (options.winograd) allow_winograd(graph);
   PassOptions pass_options;
-  pass_options.foldable = [&](const Op& op) { return is_deterministic(framework.recording, op); };
+  pass_options.fold_constants.foldable = [&](const Op& op) { return is_deterministic(framework.recording, op); };
+  if (getenv("NIMBLE_DUMP")) pass_options.dump = [](const std::string& n, const std::string& g) { fprintf(stderr, "== %s\n%s", n.c_str(), g.c_str()); };
   result.passes = run_passes(graph, pass_options);
-  result.framework_ops = static_cast<size_t>(
-      std::count_if(graph.ops.begin(), graph.ops.end(), [&](const Op& op) { return !is_ours(op); }));
-  if (result.framework_ops == graph.ops.size()) return result;
+  if (std::none_of(graph.ops.begin(), graph.ops.end(), is_ours)) return result;
+  std::set<std::string> left;
+  for (const Op& op : graph.ops)
+    if (!is_ours(op)) left.insert(op.name);
+  result.framework_ops.assign(left.begin(), left.end());
 
   const auto start = std::chrono::steady_clock::now();
-  std::vector<KernelChoice> kernels = choose_kernels(graph, result.distinct_ops);
+  std::vector<KernelChoice> kernels = choose_kernels(graph, options.workers, result.distinct_ops);
   result.select_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   SplitOptions split;

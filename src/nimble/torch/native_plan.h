@@ -20,7 +20,7 @@ struct NativePlan {
   std::unique_ptr<Plan> plan;  // null: no op of ours in it
   std::vector<PassRecord> passes;
   size_t distinct_ops = 0;
-  size_t framework_ops = 0;  // left in it
+  std::vector<std::string> framework_ops;  // left in it, each name once
   double select_ms = 0;
 };
 NativePlan make_native_plan(const Plan& framework, const NativePlanOptions& options);

@@ -1,0 +1,141 @@
+"""The process that one competitor sits in: does what it is told over a pipe.
+
+    python -m nimble.bench.child FILE_DESCRIPTOR
+"""
+
+import ctypes
+import gc
+import importlib
+import math
+import os
+import signal
+import sys
+import time
+import traceback
+from multiprocessing.connection import Connection
+
+import torch
+
+import nimble
+from nimble.bench import competitors, reference, workloads
+
+#: A call shorter than this is timed together with its neighbours: reading the clock costs 50 ns.
+_SAMPLE_S = 200e-6
+
+
+class Commands:
+    """What the parent may ask for; each answer is plain data."""
+
+    def ready(self):
+        """Once everything is imported."""
+
+    def describe(self, workload, shared, with_onnx):
+        return reference.describe(workloads.load(workload), shared, with_onnx)
+
+    def fma_peak(self):
+        """GFLOP/s of one thread, None if this build cannot measure it."""
+        measure = getattr(nimble._C, "measure_fma_peak_gflops", None)
+        return measure() if measure else None
+
+    def prepare(self, workload, competitor, setting, shared):
+        competitor = competitors.load(competitor)
+        for name in competitor.REQUIRES:
+            importlib.import_module(name)
+        if competitor.FROM_ONNX:
+            model, inputs = reference.onnx_path(shared), reference.inputs(shared)
+            before = _memory("VmRSS")
+        else:
+            before = _memory("VmRSS")
+            workload = workloads.load(workload)
+            model, inputs = workload.model, workload.inputs
+            del workload
+
+        start = time.perf_counter()
+        self._prepared = competitor.prepare(model, inputs, setting)
+        del model
+        self._call = self._prepared.bind(inputs)
+        with self._prepared.mode():
+            self._call()
+        prepare_s = self._prepared.prepare_s
+        if prepare_s is None:
+            prepare_s = time.perf_counter() - start
+
+        self._memory_before = before
+        peak = _memory("VmHWM") - before
+        gc.collect()
+        _reset_memory_peak()
+        return {
+            "settings": self._prepared.settings,
+            "details": self._prepared.details,
+            "prepare_s": prepare_s,
+            "prepare_peak_mib": peak,
+        }
+
+    def difference(self, shared):
+        """From eager, on inputs it was not prepared on."""
+        inputs = workloads.other_inputs(reference.inputs(shared))
+        with self._prepared.mode():
+            call = self._prepared.bind(inputs)  # held: results may lie in its memory
+            outputs = self._prepared.read(call())
+        return reference.difference(shared, outputs)
+
+    def run(self, slice_s):
+        """Seconds of each call, for about `slice_s`, after some that wake threads and caches."""
+        call, clock = self._call, time.perf_counter
+        with self._prepared.mode():
+            one = _repeat(call, 1, clock, slice_s / 5, 2, slice_s)[-1]
+            calls = max(1, math.ceil(_SAMPLE_S / one))
+            return _repeat(call, calls, clock, slice_s, 3, 10 * slice_s)
+
+    def run_peak_mib(self):
+        return _memory("VmHWM") - self._memory_before
+
+
+def _repeat(call, calls, clock, seconds, samples_at_least, seconds_at_most):
+    samples, end = [], clock() + seconds
+    last = end - seconds + seconds_at_most
+    while (start := clock()) < end or (len(samples) < samples_at_least and start < last):
+        for _ in range(calls):
+            call()
+        samples.append((clock() - start) / calls)
+    return samples
+
+
+def _memory(field):
+    """MiB, of the lines of /proc/self/status."""
+    with open("/proc/self/status") as status:
+        line = next(line for line in status if line.startswith(field + ":"))
+    return int(line.split()[1]) / 1024
+
+
+def _reset_memory_peak():
+    with open("/proc/self/clear_refs", "w") as control:
+        control.write("5")
+
+
+def _die_with_parent():
+    """Also when stopped, and so unable to see that the pipe is closed."""
+    parent_death_signal = 1  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(parent_death_signal, signal.SIGKILL)
+
+
+def main():
+    _die_with_parent()
+    connection = Connection(int(sys.argv[1]))
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    commands = Commands()
+    while True:
+        try:
+            name, arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            answer = ("done", getattr(commands, name)(*arguments))
+        except Exception as error:
+            traceback.print_exc()
+            answer = ("failed", f"{type(error).__name__}: {error}")
+        connection.send(answer)
+
+
+if __name__ == "__main__":
+    main()

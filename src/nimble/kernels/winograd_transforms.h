@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+
+#include "nimble/kernels/image_rows.h"
+
+// The transforms around the products of a Winograd convolution with 3x3 weights. A tile is
+// `size` x `size` pixels of the output and needs `points` x `points` of the input, where points =
+// size + 2. Everything is vectorised over channels.
+namespace nimble {
+
+constexpr int64_t winograd_points(int64_t size) {
+  return size + 2;
+}
+
+// Tiles are counted over all images, row by row.
+struct WinogradGrid {
+  ImageRows input;
+  ImageRows output;
+  int64_t top = 0;  // padding
+  int64_t left = 0;
+  int64_t tile_rows = 0;  // per image
+  int64_t tile_columns = 0;
+};
+
+// From tiles [begin, end) of the input to one matrix [tile, channel] per point.
+struct WinogradInput {
+  const WinogradGrid* grid = nullptr;
+  const float* input = nullptr;
+  int64_t begin = 0;
+  int64_t end = 0;
+  float* values = nullptr;
+  int64_t point_stride = 0;
+  int64_t tile_stride = 0;  // at least the channels, a multiple of the lanes
+  float* patch = nullptr;   // room for one tile
+};
+
+// From one matrix [tile, channel] per point to tiles of the output, for the channels of a panel.
+struct WinogradOutput {
+  const WinogradGrid* grid = nullptr;
+  const float* sums = nullptr;
+  int64_t point_stride = 0;
+  int64_t tile_stride = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t columns = 0;
+  const float* bias = nullptr;    // of the panel
+  float* output = nullptr;        // at the panel's first channel
+  const float* addend = nullptr;  // likewise, or null
+  const ImageRows* addend_rows = nullptr;
+  const Epilogue* epilogue = nullptr;
+  // What a sum that is not finite is computed from again: an infinity spreads over its whole tile.
+  const float* input = nullptr;
+  const float* weights = nullptr;  // of the panel: [vector][ky][kx][input channel][lane]
+};
+
+// For tiles of one size, on one instruction set.
+struct WinogradTransforms {
+  void (*input)(const WinogradInput&) = nullptr;
+  void (*output)(const WinogradOutput&) = nullptr;
+  // points x 3: the transform of a column of weights.
+  const double (*weights)[3] = nullptr;
+};
+
+// Those of the best instruction set at hand; size 2 or 4.
+WinogradTransforms winograd_transforms(int64_t size);
+
+}  // namespace nimble
