@@ -6,6 +6,7 @@
 #include "nimble/base/error.h"
 #include "nimble/graph/dump.h"
 #include "nimble/graph/validate.h"
+#include "nimble/passes/choose_layout.h"
 #include "nimble/passes/distribute_over_concatenation.h"
 #include "nimble/passes/fold_batch_norm.h"
 #include "nimble/passes/fuse_chains.h"
@@ -15,6 +16,7 @@
 #include "nimble/passes/fuse_separable.h"
 #include "nimble/passes/fuse_subsampling.h"
 #include "nimble/passes/merge_equal_ops.h"
+#include "nimble/passes/place_concatenations.h"
 #include "nimble/passes/remove_dead_ops.h"
 
 namespace nimble {
@@ -41,8 +43,9 @@ std::vector<Pass> passes(const PassOptions& options) {
       {"fuse_epilogues", fuse_epilogues},
       {"fuse_input_relu", fuse_input_relu},
       {"fuse_separable", fuse_separable},
-      // ---- Layouts: choose_layout and place_concatenations go here. Those before change what is
-      //      computed by which op, those behind only join what lies alike.
+      // Those above change which op computes what, those below only join what lies alike.
+      {"choose_layout", choose_layout},
+      {"place_concatenations", place_concatenations},
       {"fuse_chains", fuse_chains},
       {"remove_unread_ops", remove_dead_ops},
   };
