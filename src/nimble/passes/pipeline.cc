@@ -6,9 +6,9 @@
 #include "nimble/base/error.h"
 #include "nimble/graph/dump.h"
 #include "nimble/graph/validate.h"
+#include "nimble/passes/choose_layout.h"
 #include "nimble/passes/distribute_over_concatenation.h"
 #include "nimble/passes/fold_batch_norm.h"
-#include "nimble/passes/choose_layout.h"
 #include "nimble/passes/fuse_chains.h"
 #include "nimble/passes/fuse_epilogues.h"
 #include "nimble/passes/fuse_input_relu.h"
@@ -43,7 +43,7 @@ std::vector<Pass> passes(const PassOptions& options) {
       {"fuse_epilogues", fuse_epilogues},
       {"fuse_input_relu", fuse_input_relu},
       {"fuse_separable", fuse_separable},
-      // Those before change what is computed by which op, those behind only join what lies alike.
+      // Those above change which op computes what, those below only join what lies alike.
       {"choose_layout", choose_layout},
       {"place_concatenations", place_concatenations},
       {"fuse_chains", fuse_chains},

@@ -1,5 +1,6 @@
 #include "nimble/passes/pipeline.h"
 
+#include <map>
 #include <random>
 
 #include "nimble/passes/test_networks.h"
@@ -7,14 +8,17 @@
 namespace nimble::testing {
 namespace {
 
+// Inputs and outputs lie row-major here: where kernels want channels last there are copies.
 class Pipeline : public PassTest {
  protected:
-  void run_all(NetworkWriter& w) {
-    run(w, [](Graph& graph) {
+  std::vector<PassRecord> run_all(NetworkWriter& w) {
+    std::vector<PassRecord> records;
+    run(w, [&](Graph& graph) {
       PassOptions options;
       options.verify = true;
-      run_passes(graph, options);
+      records = run_passes(graph, options);
     });
+    return records;
   }
 };
 
@@ -42,7 +46,7 @@ TEST_F(Pipeline, ACellOfSeparableConvolutions) {
             "relu, "
             "separable convolution groups 4, 1x1 add relu, "
             "average pool 3x3 add relu, "
-            "concatenation, convolution");
+            "convolution, copy");
 }
 
 // As NASNet has it where the image is halved: the second path is shifted by one pixel.
@@ -57,7 +61,7 @@ TEST_F(Pipeline, AFactorizedReduction) {
     const Tensor b = w.convolution(w.pool(shifted, every_second), 3, 1);
     w.output(w.batch_norm(w.concatenation({a, b})));
     run_all(w);
-    EXPECT_EQ(ops(), "relu, convolution stride 2x2, convolution stride 2x2, concatenation");
+    EXPECT_EQ(ops(), "relu, convolution stride 2x2, convolution stride 2x2, copy, copy");
   }
 }
 
@@ -73,8 +77,10 @@ TEST_F(Pipeline, AnUnevenlyPaddedReduction) {
   w.output(w.add(branch(), branch()));
   run_all(w);
   EXPECT_EQ(ops(),
+            "copy, "
             "separable convolution stride 2x2 groups 4 of relu, 1x1, "
-            "separable convolution stride 2x2 groups 4 of relu, 1x1 add");
+            "separable convolution stride 2x2 groups 4 of relu, 1x1 add, "
+            "copy");
 }
 
 TEST_F(Pipeline, AResidualBlock) {
@@ -84,7 +90,7 @@ TEST_F(Pipeline, AResidualBlock) {
   y = w.batch_norm(w.convolution(y, 4, 3, {.padding = {1, 1}}));
   w.output(w.relu(w.add(y, x)));
   run_all(w);
-  EXPECT_EQ(ops(), "convolution relu, convolution relu, convolution add relu");
+  EXPECT_EQ(ops(), "convolution relu, convolution relu, convolution add relu, copy");
 }
 
 TEST_F(Pipeline, PassesCanBeSwitchedOffByName) {
@@ -96,7 +102,7 @@ TEST_F(Pipeline, PassesCanBeSwitchedOffByName) {
   std::vector<std::string> dumped;
   options.dump = [&](const std::string& pass, const std::string&) { dumped.push_back(pass); };
   const auto records = run_passes(graph, options);
-  EXPECT_EQ(ops(), "convolution, relu");
+  EXPECT_EQ(ops(), "convolution, relu, copy");
   EXPECT_EQ(records.size() + 1, pass_names().size());
   EXPECT_EQ(dumped.size(), records.size() + 1);
   options.disabled = {"fuse_everything"};
@@ -257,19 +263,23 @@ class RandomNetwork {
   std::vector<Tensor> rows_;
 };
 
-class RandomPrograms : public Pipeline, public ::testing::WithParamInterface<unsigned> {};
-
-TEST_P(RandomPrograms, ComputeTheSameAfterAllPasses) {
-  for (unsigned seed = GetParam() * 100; seed < (GetParam() + 1) * 100; ++seed) {
+TEST_F(Pipeline, RandomProgramsComputeTheSame) {
+  std::map<std::string, size_t> changed;  // by pass: in how many programs it did something
+  for (unsigned seed = 0; seed < 600; ++seed) {
     SCOPED_TRACE(seed);
     NetworkWriter w;
     RandomNetwork(seed).write(w);
-    run_all(w);
+    for (const PassRecord& record : run_all(w))
+      if (record.ops_before != record.ops_after) ++changed[record.name];
     if (HasFailure()) return;
   }
+  // Else the programs are no test of it.
+  for (const char* pass :
+       {"remove_dead_ops", "merge_equal_ops", "fold_constants", "distribute_over_concatenation",
+        "fold_batch_norm", "fuse_subsampling", "fuse_padding", "fuse_epilogues", "fuse_input_relu",
+        "fuse_separable", "choose_layout", "place_concatenations", "fuse_chains"})
+    EXPECT_GT(changed[pass], 0u) << pass;
 }
-
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomPrograms, ::testing::Range(0u, 10u));
 
 }  // namespace
 }  // namespace nimble::testing
