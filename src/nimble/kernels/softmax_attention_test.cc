@@ -143,7 +143,7 @@ TEST(Embedding, AnIndexOutOfRangeIsTheUsersError) {
       FAIL() << "no error for " << index;
     } catch (const std::out_of_range& error) {
       EXPECT_EQ(std::string(error.what()),
-                message("index out of range: got ", index, ", the table has 3 rows"));
+                message("index out of range in self: got ", index, ", the table has 3 rows"));
     }
   }
 }

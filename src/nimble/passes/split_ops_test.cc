@@ -264,7 +264,9 @@ TEST(SplitOps, ScratchIsThePartsOwn) {
     const Operand& scratch = graph.ops[i].operands.back();
     EXPECT_EQ(graph.memories[scratch.memory.index].bytes, 100U);
     EXPECT_TRUE(scratch.writes);
-    if (i > 0) EXPECT_NE(scratch.memory, graph.ops[i - 1].operands.back().memory);
+    if (i > 0) {
+      EXPECT_NE(scratch.memory, graph.ops[i - 1].operands.back().memory);
+    }
   }
   EXPECT_TRUE(graph.edges.empty());
 }
