@@ -7,18 +7,30 @@ namespace {
 
 std::string name_of(const Activation& activation) {
   switch (activation.kind) {
-    case ActivationKind::kNone: return "";
-    case ActivationKind::kRelu: return "relu";
-    case ActivationKind::kClamp: return message("clamp[", activation.a, ",", activation.b, "]");
-    case ActivationKind::kLeakyRelu: return "leaky_relu";
-    case ActivationKind::kElu: return "elu";
-    case ActivationKind::kHardSwish: return "hardswish";
-    case ActivationKind::kHardSigmoid: return "hardsigmoid";
-    case ActivationKind::kSilu: return "silu";
-    case ActivationKind::kSigmoid: return "sigmoid";
-    case ActivationKind::kTanh: return "tanh";
-    case ActivationKind::kGeluErf: return "gelu";
-    case ActivationKind::kGeluTanh: return "gelu_tanh";
+    case ActivationKind::kNone:
+      return "";
+    case ActivationKind::kRelu:
+      return "relu";
+    case ActivationKind::kClamp:
+      return message("clamp[", activation.a, ",", activation.b, "]");
+    case ActivationKind::kLeakyRelu:
+      return "leaky_relu";
+    case ActivationKind::kElu:
+      return "elu";
+    case ActivationKind::kHardSwish:
+      return "hardswish";
+    case ActivationKind::kHardSigmoid:
+      return "hardsigmoid";
+    case ActivationKind::kSilu:
+      return "silu";
+    case ActivationKind::kSigmoid:
+      return "sigmoid";
+    case ActivationKind::kTanh:
+      return "tanh";
+    case ActivationKind::kGeluErf:
+      return "gelu";
+    case ActivationKind::kGeluTanh:
+      return "gelu_tanh";
   }
   return "?";
 }
@@ -34,10 +46,11 @@ std::string after(const Epilogue& epilogue) {
 
 const char* name_of(ChainOp op) {
   static constexpr const char* kNames[] = {
-      "add",  "sub",        "mul",        "div",        "maximum",    "minimum", "pow",
-      "muladd", "add_scalar", "mul_scalar", "pow_scalar", "rsub_scalar", "rdiv_scalar",
-      "neg",  "abs",        "square",     "reciprocal", "exp",        "log",     "sqrt",
-      "rsqrt", "erf",       "sin",        "cos",        ""};
+      "add",        "sub",         "mul",         "div",        "maximum",
+      "minimum",    "pow",         "muladd",      "add_scalar", "mul_scalar",
+      "pow_scalar", "rsub_scalar", "rdiv_scalar", "neg",        "abs",
+      "square",     "reciprocal",  "exp",         "log",        "sqrt",
+      "rsqrt",      "erf",         "sin",         "cos",        ""};
   return kNames[static_cast<size_t>(op)];
 }
 
@@ -53,8 +66,7 @@ struct Describer {
     return text + after(conv.epilogue);
   }
   std::string operator()(const SeparableConvolution& both) const {
-    return "separable " + (*this)(both.depthwise) + ", 1x1" +
-           after(both.pointwise.epilogue);
+    return "separable " + (*this)(both.depthwise) + ", 1x1" + after(both.pointwise.epilogue);
   }
   std::string operator()(const MatMul& matmul) const {
     return (matmul.bias ? "matmul bias" : "matmul") + after(matmul.epilogue);

@@ -90,7 +90,7 @@ struct Pool {
   Kind kind = Kind::kMax;
   std::array<int64_t, 2> kernel = {1, 1};
   std::array<int64_t, 2> stride = {1, 1};
-  std::array<int64_t, 2> padding = {0, 0};  // top, left
+  std::array<int64_t, 2> padding = {0, 0};      // top, left
   std::array<int64_t, 2> far_padding = {0, 0};  // bottom, right; as counted by an average
   std::array<int64_t, 2> dilation = {1, 1};
   bool count_include_pad = true;  // average: padding counts in the divisor (ceil-mode overhang not)
@@ -109,12 +109,31 @@ struct AdaptivePool {
 // inputs + i. Operands: inputs…, outputs… (float32 only), all of the same sizes; stride 0
 // broadcasts. Rows: row_dims of the first output.
 enum class ChainOp : uint8_t {
-  kAdd, kSub, kMul, kDiv, kMaximum, kMinimum, kPow,        // x, y
-  kMulAdd,                                                  // x * y + z
-  kAddScalar, kMulScalar, kPowScalar,                       // x, value (`kRsubScalar`: value - x)
-  kRsubScalar, kRdivScalar,
-  kNeg, kAbs, kSquare, kReciprocal, kExp, kLog, kSqrt, kRsqrt, kErf, kSin, kCos,
-  kActivation,                                              // x, activation
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMaximum,
+  kMinimum,
+  kPow,     // x, y
+  kMulAdd,  // x * y + z
+  kAddScalar,
+  kMulScalar,
+  kPowScalar,  // x, value (`kRsubScalar`: value - x)
+  kRsubScalar,
+  kRdivScalar,
+  kNeg,
+  kAbs,
+  kSquare,
+  kReciprocal,
+  kExp,
+  kLog,
+  kSqrt,
+  kRsqrt,
+  kErf,
+  kSin,
+  kCos,
+  kActivation,  // x, activation
 };
 struct ChainStep {
   ChainOp op = ChainOp::kAdd;
@@ -178,8 +197,8 @@ struct Embedding {
 };
 
 // softmax(scale * q k^T + mask) v. Operands: q [B, H, L, E], k [B, H, S, E], v [B, H, S, D],
-// [mask: B, H, L, S with stride 0 where it broadcasts], output [B, H, L, D]. Rows are B * H, columns
-// are queries (L). Causal: query i sees the keys up to i. A query that sees no key gives 0.
+// [mask: B, H, L, S with stride 0 where it broadcasts], output [B, H, L, D]. Rows are B * H,
+// columns are queries (L). Causal: query i sees the keys up to i. A query that sees no key gives 0.
 struct Attention {
   double scale = 1;
   bool causal = false;
@@ -217,10 +236,9 @@ struct Concatenation {
   bool operator==(const Concatenation&) const = default;
 };
 
-using OpAttributes =
-    std::variant<Convolution, SeparableConvolution, MatMul, Pool, AdaptivePool, Chain, Reduce,
-                 Softmax, LayerNorm, GroupNorm, Embedding, Attention, Resize, Copy, Pad,
-                 Concatenation>;
+using OpAttributes = std::variant<Convolution, SeparableConvolution, MatMul, Pool, AdaptivePool,
+                                  Chain, Reduce, Softmax, LayerNorm, GroupNorm, Embedding,
+                                  Attention, Resize, Copy, Pad, Concatenation>;
 
 // "convolution 3x3 s2 + relu", for people.
 std::string describe(const OpAttributes& attributes);

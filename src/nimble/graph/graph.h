@@ -42,7 +42,8 @@ struct Operand {
   ViewId view;
   bool reads = false;
   bool writes = false;
-  std::optional<ByteSet> part_bytes = {};  // what a part of an op touches; none: what the view covers
+  std::optional<ByteSet> part_bytes =
+      {};  // what a part of an op touches; none: what the view covers
 };
 
 // A framework call, or one of ours: then `attributes` says what it computes, on its first operands
@@ -52,11 +53,11 @@ struct Op {
   std::string module;
   std::string source;
   std::vector<Operand> operands;
-  CallId call = {};                       // of the framework; none for one of ours
+  CallId call = {};                             // of the framework; none for one of ours
   std::optional<OpAttributes> attributes = {};  // none for the framework's
-  KernelId kernel = {};                      // chosen for one of ours
-  std::optional<Part> part = {};             // which part of what `attributes` says; none: all
-  uint32_t group = 0;                      // parts of one op have the same
+  KernelId kernel = {};                         // chosen for one of ours
+  std::optional<Part> part = {};                // which part of what `attributes` says; none: all
+  uint32_t group = 0;                           // parts of one op have the same
 };
 
 // A view placed on a memory: what an input or output of the program is.

@@ -24,7 +24,9 @@ class OpenAccesses {
     order_after(reads_, access);
     order_after(writes_, access);
     // Whoever conflicts with a covered access conflicts with this write too.
-    auto covered = [&](const Access& open) { return open.op != access.op && access.bytes.covers(open.bytes); };
+    auto covered = [&](const Access& open) {
+      return open.op != access.op && access.bytes.covers(open.bytes);
+    };
     std::erase_if(reads_, covered);
     std::erase_if(writes_, covered);
     writes_.push_back(access);

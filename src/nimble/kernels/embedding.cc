@@ -49,8 +49,8 @@ class EmbeddingRows final : public Kernel {
       }
       const auto index = static_cast<int64_t>(indices[index_at]);
       if (index < 0 || index >= table_rows_) [[unlikely]]
-        throw std::out_of_range(
-            message("index out of range in self: got ", index, ", the table has ", table_rows_, " rows"));
+        throw std::out_of_range(message("index out of range in self: got ", index,
+                                        ", the table has ", table_rows_, " rows"));
       copy(weight + index * weight_row_, output + output_at);
     }
   }

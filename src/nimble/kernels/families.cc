@@ -15,7 +15,8 @@ constexpr size_t index_of() {
 
 template <class Attributes>
 KernelFamily make_family(const char* name,
-                         std::vector<KernelPtr> (*)(const Attributes&, std::span<const TensorDesc>)) {
+                         std::vector<KernelPtr> (*)(const Attributes&,
+                                                    std::span<const TensorDesc>)) {
   KernelFamily family{};
   family.name = name;
   family.kind = index_of<Attributes>();
@@ -35,17 +36,17 @@ class NothingToDo : public Kernel {
 std::span<const KernelFamily> kernel_families() {
   static const auto families = [] {
     std::vector<KernelFamily> list;
-#define NIMBLE_LIST_FAMILY(name, Attributes)                                                   \
-  list.push_back(make_family<Attributes>(#name, name##_candidates));                           \
-  list.back().candidates = [](const OpAttributes& attributes,                                  \
-                              std::span<const TensorDesc> operands) {                          \
-    return name##_candidates(std::get<Attributes>(attributes), operands);                      \
-  };                                                                                           \
-  list.back().reference = [](const OpAttributes& attributes,                                   \
-                             std::span<const TensorDesc> operands, void* const* data) {        \
-    name##_reference(std::get<Attributes>(attributes), operands, data);                        \
-  };                                                                                           \
-  list.back().test_cases = name##_test_cases;                                                  \
+#define NIMBLE_LIST_FAMILY(name, Attributes)                                                       \
+  list.push_back(make_family<Attributes>(#name, name##_candidates));                               \
+  list.back().candidates = [](const OpAttributes& attributes,                                      \
+                              std::span<const TensorDesc> operands) {                              \
+    return name##_candidates(std::get<Attributes>(attributes), operands);                          \
+  };                                                                                               \
+  list.back().reference = [](const OpAttributes& attributes, std::span<const TensorDesc> operands, \
+                             void* const* data) {                                                  \
+    name##_reference(std::get<Attributes>(attributes), operands, data);                            \
+  };                                                                                               \
+  list.back().test_cases = name##_test_cases;                                                      \
   list.back().bench_cases = name##_bench_cases;
     NIMBLE_KERNEL_FAMILIES(NIMBLE_LIST_FAMILY)
 #undef NIMBLE_LIST_FAMILY

@@ -3,30 +3,30 @@
 #include "nimble/kernels/family.h"
 
 // The list of kernel families. A new one is declared and listed here, and nowhere else.
-#define NIMBLE_KERNEL_FAMILIES(FAMILY) \
-  FAMILY(convolution, Convolution)     \
+#define NIMBLE_KERNEL_FAMILIES(FAMILY)    \
+  FAMILY(convolution, Convolution)        \
   FAMILY(separable, SeparableConvolution) \
-  FAMILY(matmul, MatMul)               \
-  FAMILY(pool, Pool)                   \
-  FAMILY(adaptive_pool, AdaptivePool)  \
-  FAMILY(chain, Chain)                 \
-  FAMILY(reduce, Reduce)               \
-  FAMILY(softmax, Softmax)             \
-  FAMILY(layer_norm, LayerNorm)        \
-  FAMILY(group_norm, GroupNorm)        \
-  FAMILY(embedding, Embedding)         \
-  FAMILY(attention, Attention)         \
-  FAMILY(resize, Resize)               \
-  FAMILY(copy, Copy)                   \
+  FAMILY(matmul, MatMul)                  \
+  FAMILY(pool, Pool)                      \
+  FAMILY(adaptive_pool, AdaptivePool)     \
+  FAMILY(chain, Chain)                    \
+  FAMILY(reduce, Reduce)                  \
+  FAMILY(softmax, Softmax)                \
+  FAMILY(layer_norm, LayerNorm)           \
+  FAMILY(group_norm, GroupNorm)           \
+  FAMILY(embedding, Embedding)            \
+  FAMILY(attention, Attention)            \
+  FAMILY(resize, Resize)                  \
+  FAMILY(copy, Copy)                      \
   FAMILY(pad, Pad)
 
 namespace nimble {
 
 // Each family x is in x.cc (kernels), x_reference.cc (plain loops and cases) and defines these.
-#define NIMBLE_DECLARE_FAMILY(name, Attributes)                                                  \
-  std::vector<KernelPtr> name##_candidates(const Attributes&, std::span<const TensorDesc>);      \
-  void name##_reference(const Attributes&, std::span<const TensorDesc>, void* const* data);      \
-  std::vector<KernelCase> name##_test_cases();                                                   \
+#define NIMBLE_DECLARE_FAMILY(name, Attributes)                                             \
+  std::vector<KernelPtr> name##_candidates(const Attributes&, std::span<const TensorDesc>); \
+  void name##_reference(const Attributes&, std::span<const TensorDesc>, void* const* data); \
+  std::vector<KernelCase> name##_test_cases();                                              \
   std::vector<KernelCase> name##_bench_cases();
 NIMBLE_KERNEL_FAMILIES(NIMBLE_DECLARE_FAMILY)
 #undef NIMBLE_DECLARE_FAMILY

@@ -17,7 +17,8 @@ double flops(const OpAttributes& attributes, std::span<const TensorDesc> operand
     return convolution_flops(operands[1], output);
   if (const auto* both = std::get_if<SeparableConvolution>(&attributes)) {
     const TensorDesc& pointwise = operands[both->depthwise.bias ? 3 : 2];
-    const double pixels = static_cast<double>(output.numel()) / static_cast<double>(output.sizes[1]);
+    const double pixels =
+        static_cast<double>(output.numel()) / static_cast<double>(output.sizes[1]);
     const double depthwise = 2 * pixels * static_cast<double>(operands[1].numel());
     return depthwise + convolution_flops(pointwise, output);
   }

@@ -13,8 +13,9 @@
 
 namespace nimble {
 
-// How an op may be divided. A part begins at a multiple of the grain, and ends at one or at the end.
-// A grain of 0: not divisible that way. No rows and no columns: an empty output, nothing to run.
+// How an op may be divided. A part begins at a multiple of the grain, and ends at one or at the
+// end. A grain of 0: not divisible that way. No rows and no columns: an empty output, nothing to
+// run.
 struct Work {
   int64_t rows = 1;
   int64_t row_grain = 0;

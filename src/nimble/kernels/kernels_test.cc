@@ -160,8 +160,8 @@ TEST_P(FamilyTest, EveryKernelAgreesWithThePlainLoopsOnEveryTarget) {
               std::memcpy(&value, p, sizeof value);
               const float want = reference[k++];
               const bool same = std::isfinite(want) ? std::abs(value - want) <= tolerance
-                                : std::isnan(want) ? std::isnan(value)
-                                                   : value == want;
+                                : std::isnan(want)  ? std::isnan(value)
+                                                    : value == want;
               if (!same && good)
                 ADD_FAILURE() << "element " << k - 1 << " of operand " << i << ": " << value
                               << ", expected " << want << ", round " << round;
@@ -184,7 +184,8 @@ TEST_P(FamilyTest, EveryKernelAgreesWithThePlainLoopsOnEveryTarget) {
   EXPECT_GT(native, 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, FamilyTest, ::testing::ValuesIn(kernel_families().begin(), kernel_families().end()),
+INSTANTIATE_TEST_SUITE_P(Families, FamilyTest,
+                         ::testing::ValuesIn(kernel_families().begin(), kernel_families().end()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -40,8 +40,7 @@ struct AlignedDelete {
 using AlignedMemory = std::unique_ptr<std::byte, AlignedDelete>;
 
 AlignedMemory allocate(size_t bytes) {
-  return AlignedMemory(
-      static_cast<std::byte*>(::operator new(bytes + 64, std::align_val_t(64))));
+  return AlignedMemory(static_cast<std::byte*>(::operator new(bytes + 64, std::align_val_t(64))));
 }
 
 // Numbers between -1 and 1 for floats, 0 for anything else (an index).

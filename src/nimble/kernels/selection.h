@@ -27,8 +27,8 @@ struct KernelChoice {
 // Candidates run on one thread; one that can be divided among `workers` is taken to be so.
 class KernelSelector {
  public:
-  using Candidates = std::function<std::vector<KernelPtr>(const OpAttributes&,
-                                                          std::span<const TensorDesc>)>;
+  using Candidates =
+      std::function<std::vector<KernelPtr>(const OpAttributes&, std::span<const TensorDesc>)>;
   // `others` are kernels besides ours.
   explicit KernelSelector(size_t workers = 1, Candidates others = {})
       : workers_(workers), others_(std::move(others)) {}

@@ -31,7 +31,8 @@ class ProgramWriter {
     Op op;
     op.name = describe(attributes);
     op.attributes = std::move(attributes);
-    for (const Tensor& t : inputs) op.operands.push_back(reading(t.memory, add_view(graph_, t.desc)));
+    for (const Tensor& t : inputs)
+      op.operands.push_back(reading(t.memory, add_view(graph_, t.desc)));
     op.operands.push_back(writing(result.memory, add_view(graph_, result.desc)));
     op.group = static_cast<uint32_t>(graph_.ops.size());
     graph_.ops.push_back(std::move(op));

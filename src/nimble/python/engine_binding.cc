@@ -118,9 +118,9 @@ py::dict report_of(const Engine& engine) {
   facts["tasks"] = schedule.tasks.size();
   facts["streams"] = report.many_streams ? schedule.streams.size() : 1;
   facts["workers"] = schedule.streams.size();
-  facts["framework_tasks"] = std::count_if(engine.plan().graph.ops.begin(),
-                                           engine.plan().graph.ops.end(),
-                                           [](const Op& op) { return op.call.valid(); });
+  facts["framework_tasks"] =
+      std::count_if(engine.plan().graph.ops.begin(), engine.plan().graph.ops.end(),
+                    [](const Op& op) { return op.call.valid(); });
   facts["weight_bytes"] = engine.weight_bytes();
   facts["why_framework_kernels"] = report.why_framework_kernels;
   facts["waits"] = schedule.wait_count();

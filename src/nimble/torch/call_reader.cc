@@ -83,9 +83,8 @@ std::optional<double> CallReader::number(size_t position) const {
     const View& view = recorded_graph_.views[slot->view.index];
     const Buffer& buffer = recording_.trace.buffers[view.buffer.index];
     if (!view.desc.wrapped_number || buffer.role != Role::kConstant) return std::nullopt;
-    const auto* memory =
-        static_cast<const char*>(recording_.storages[view.buffer.index].data()) +
-        view.desc.begin_byte();
+    const auto* memory = static_cast<const char*>(recording_.storages[view.buffer.index].data()) +
+                         view.desc.begin_byte();
     if (view.desc.dtype.code == static_cast<int8_t>(at::kDouble)) {
       double value;
       std::memcpy(&value, memory, sizeof value);

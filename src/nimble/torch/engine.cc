@@ -86,8 +86,7 @@ class Engine::Borrowed {
     if (engine_.weights_->stale()) {
       std::lock_guard lock(idle_lock());
       weights_.reset();
-      if (engine_.weights_->stale())
-        engine_.weights_->refresh();
+      if (engine_.weights_->stale()) engine_.weights_->refresh();
       weights_ = engine_.weights_->current();
     }
     instance_->use(*weights_);

@@ -17,7 +17,8 @@ std::string megabytes(size_t bytes) {
 
 std::string how(const Plan& plan, const Op& op) {
   if (!op.call.valid()) {
-    std::string text = describe(*op.attributes) + " by " + plan.kernels[op.kernel.index].kernel->name();
+    std::string text =
+        describe(*op.attributes) + " by " + plan.kernels[op.kernel.index].kernel->name();
     if (op.part)
       text += message(", rows ", op.part->row_begin, "-", op.part->row_end, ", columns ",
                       op.part->column_begin, "-", op.part->column_end);
@@ -102,8 +103,7 @@ std::string explain(const Engine& engine) {
       << megabytes(engine.plan().recording.trace.framework_peak_bytes) << ")\n";
   if (report.many_streams_us > 0)
     out << "measured: one stream " << report.one_stream_us << " us, many streams "
-        << report.many_streams_us << " us; kept " << (report.many_streams ? "many" : "one")
-        << "\n";
+        << report.many_streams_us << " us; kept " << (report.many_streams ? "many" : "one") << "\n";
   else
     out << "one stream: nothing to run side by side, or one thread\n";
   write_native(out, engine);

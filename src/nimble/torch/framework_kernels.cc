@@ -14,18 +14,41 @@ at::Tensor tensor_at(void* data, const TensorDesc& desc) {
 
 void apply(const Activation& activation, at::Tensor& x) {
   switch (activation.kind) {
-    case ActivationKind::kNone: return;
-    case ActivationKind::kRelu: x.relu_(); return;
-    case ActivationKind::kClamp: x.clamp_(activation.a, activation.b); return;
-    case ActivationKind::kLeakyRelu: at::leaky_relu_(x, activation.a); return;
-    case ActivationKind::kElu: at::elu_(x, activation.a); return;
-    case ActivationKind::kHardSwish: at::hardswish_(x); return;
-    case ActivationKind::kHardSigmoid: at::hardsigmoid_(x); return;
-    case ActivationKind::kSilu: at::silu_(x); return;
-    case ActivationKind::kSigmoid: x.sigmoid_(); return;
-    case ActivationKind::kTanh: x.tanh_(); return;
-    case ActivationKind::kGeluErf: at::gelu_(x); return;
-    case ActivationKind::kGeluTanh: at::gelu_(x, "tanh"); return;
+    case ActivationKind::kNone:
+      return;
+    case ActivationKind::kRelu:
+      x.relu_();
+      return;
+    case ActivationKind::kClamp:
+      x.clamp_(activation.a, activation.b);
+      return;
+    case ActivationKind::kLeakyRelu:
+      at::leaky_relu_(x, activation.a);
+      return;
+    case ActivationKind::kElu:
+      at::elu_(x, activation.a);
+      return;
+    case ActivationKind::kHardSwish:
+      at::hardswish_(x);
+      return;
+    case ActivationKind::kHardSigmoid:
+      at::hardsigmoid_(x);
+      return;
+    case ActivationKind::kSilu:
+      at::silu_(x);
+      return;
+    case ActivationKind::kSigmoid:
+      x.sigmoid_();
+      return;
+    case ActivationKind::kTanh:
+      x.tanh_();
+      return;
+    case ActivationKind::kGeluErf:
+      at::gelu_(x);
+      return;
+    case ActivationKind::kGeluTanh:
+      at::gelu_(x, "tanh");
+      return;
   }
 }
 
@@ -76,8 +99,9 @@ class FrameworkMatMul : public FrameworkKernel {
     const at::Tensor a = tensor_at(arguments.operands[0], operands_[0]);
     const at::Tensor b = tensor_at(arguments.operands[1], operands_[1]);
     const at::Tensor result =
-        matmul.bias ? at::addmm(tensor_at(arguments.operands[2], operands_[2]), a, b, 1, matmul.alpha)
-                    : at::mm(a, b);
+        matmul.bias
+            ? at::addmm(tensor_at(arguments.operands[2], operands_[2]), a, b, 1, matmul.alpha)
+            : at::mm(a, b);
     finish(result, matmul.epilogue, arguments);
   }
 };
@@ -87,8 +111,7 @@ bool has_even_padding(const Convolution& conv, std::span<const TensorDesc> opera
   for (size_t d : {0, 1}) {
     const int64_t reach = conv.dilation[d] * (operands[1].sizes[2 + d] - 1) + 1;
     const int64_t padded = operands[0].sizes[2 + d] + 2 * conv.padding[d];
-    if (padded < reach ||
-        (padded - reach) / conv.stride[d] + 1 != operands.back().sizes[2 + d])
+    if (padded < reach || (padded - reach) / conv.stride[d] + 1 != operands.back().sizes[2 + d])
       return false;
   }
   return true;

@@ -96,7 +96,8 @@ bool import_convolution(CallReader& call) {
   return true;
 }
 
-// scale = gamma / sqrt(variance + epsilon), shift = beta - mean * scale, result = x * scale + shift.
+// scale = gamma / sqrt(variance + epsilon), shift = beta - mean * scale, result = x * scale +
+// shift.
 bool import_batch_norm_with(CallReader& call, size_t epsilon_position) {
   const auto input = call.tensor(0);
   const auto mean = call.tensor(3);
@@ -176,7 +177,8 @@ bool import_unary(CallReader& call) {
 
 bool import_activation(CallReader& call, Activation activation) {
   const auto x = call.tensor(0);
-  return x && emit_chain(call, {*x}, {{.op = ChainOp::kActivation, .x = 0, .activation = activation}});
+  return x &&
+         emit_chain(call, {*x}, {{.op = ChainOp::kActivation, .x = 0, .activation = activation}});
 }
 
 template <ActivationKind kKind>
@@ -214,8 +216,7 @@ bool import_elu(CallReader& call) {
 
 bool import_gelu(CallReader& call) {
   return import_activation(
-      call,
-      {call.text(1) == "tanh" ? ActivationKind::kGeluTanh : ActivationKind::kGeluErf, 0, 0});
+      call, {call.text(1) == "tanh" ? ActivationKind::kGeluTanh : ActivationKind::kGeluErf, 0, 0});
 }
 
 // x + alpha * y, x - alpha * y.
@@ -225,16 +226,16 @@ bool import_sum(CallReader& call, double sign) {
   const auto y = call.tensor(1);
   const auto number = call.number(1);
   if (x && number)
-    return emit_chain(call, {*x},
-                      {{.op = ChainOp::kAddScalar, .x = 0,
-                        .value = static_cast<float>(alpha * *number)}});
+    return emit_chain(
+        call, {*x},
+        {{.op = ChainOp::kAddScalar, .x = 0, .value = static_cast<float>(alpha * *number)}});
   if (const auto first = call.number(0); first && y) {
     if (alpha == 1)
       return emit_chain(call, {*y},
                         {{.op = ChainOp::kAddScalar, .x = 0, .value = static_cast<float>(*first)}});
-    return alpha == -1 && emit_chain(call, {*y},
-                                     {{.op = ChainOp::kRsubScalar, .x = 0,
-                                       .value = static_cast<float>(*first)}});
+    return alpha == -1 &&
+           emit_chain(call, {*y},
+                      {{.op = ChainOp::kRsubScalar, .x = 0, .value = static_cast<float>(*first)}});
   }
   if (!x || !y) return false;
   if (alpha == 1) return emit_chain(call, {*x, *y}, {{.op = ChainOp::kAdd, .x = 0, .y = 1}});
@@ -243,15 +244,19 @@ bool import_sum(CallReader& call, double sign) {
                     {{.op = ChainOp::kMulScalar, .x = 1, .value = static_cast<float>(alpha)},
                      {.op = ChainOp::kAdd, .x = 0, .y = 2}});
 }
-bool import_add(CallReader& call) { return import_sum(call, 1); }
-bool import_sub(CallReader& call) { return import_sum(call, -1); }
+bool import_add(CallReader& call) {
+  return import_sum(call, 1);
+}
+bool import_sub(CallReader& call) {
+  return import_sum(call, -1);
+}
 
 bool import_rsub(CallReader& call) {  // y - alpha * x
   const auto x = call.tensor(0);
   const auto number = call.number(1);
   if (!x || !number || call.number(2).value_or(1) != 1) return false;
-  return emit_chain(
-      call, {*x}, {{.op = ChainOp::kRsubScalar, .x = 0, .value = static_cast<float>(*number)}});
+  return emit_chain(call, {*x},
+                    {{.op = ChainOp::kRsubScalar, .x = 0, .value = static_cast<float>(*number)}});
 }
 
 bool import_mul(CallReader& call) {
@@ -263,8 +268,8 @@ bool import_mul(CallReader& call) {
     x = y;
   }
   if (x && number)
-    return emit_chain(
-        call, {*x}, {{.op = ChainOp::kMulScalar, .x = 0, .value = static_cast<float>(*number)}});
+    return emit_chain(call, {*x},
+                      {{.op = ChainOp::kMulScalar, .x = 0, .value = static_cast<float>(*number)}});
   return x && y && emit_chain(call, {*x, *y}, {{.op = ChainOp::kMul, .x = 0, .y = 1}});
 }
 
@@ -278,8 +283,8 @@ bool import_div(CallReader& call) {
     return emit_chain(call, {*x}, {{.op = ChainOp::kMulScalar, .x = 0, .value = inverse}});
   }
   if (const auto first = call.number(0); first && y)
-    return emit_chain(
-        call, {*y}, {{.op = ChainOp::kRdivScalar, .x = 0, .value = static_cast<float>(*first)}});
+    return emit_chain(call, {*y},
+                      {{.op = ChainOp::kRdivScalar, .x = 0, .value = static_cast<float>(*first)}});
   return x && y && emit_chain(call, {*x, *y}, {{.op = ChainOp::kDiv, .x = 0, .y = 1}});
 }
 
@@ -288,8 +293,8 @@ bool import_pow(CallReader& call) {
   const auto exponent = call.number(1);
   if (!x || !exponent) return false;
   if (*exponent == 2) return emit_chain(call, {*x}, {{.op = ChainOp::kSquare, .x = 0}});
-  return emit_chain(
-      call, {*x}, {{.op = ChainOp::kPowScalar, .x = 0, .value = static_cast<float>(*exponent)}});
+  return emit_chain(call, {*x},
+                    {{.op = ChainOp::kPowScalar, .x = 0, .value = static_cast<float>(*exponent)}});
 }
 
 template <ChainOp kOp>
@@ -394,8 +399,12 @@ bool import_softmax_with(CallReader& call, bool log) {
   call.emit_result(Softmax{dim, log}, {*input}, *result);
   return true;
 }
-bool import_softmax(CallReader& call) { return import_softmax_with(call, false); }
-bool import_log_softmax(CallReader& call) { return import_softmax_with(call, true); }
+bool import_softmax(CallReader& call) {
+  return import_softmax_with(call, false);
+}
+bool import_log_softmax(CallReader& call) {
+  return import_softmax_with(call, true);
+}
 
 // Norms, attention, tables.
 
@@ -454,14 +463,14 @@ bool import_attention(CallReader& call) {  // q, k, v, dropout, causal, mask, sc
   if (!q || !k || !v || !result || *call.number(3) != 0) return false;
   Attention attention;
   attention.causal = call.flag(4);
-  attention.scale = call.has(6) ? *call.number(6)
-                                : 1 / std::sqrt(static_cast<double>(q->desc.sizes.back()));
+  attention.scale =
+      call.has(6) ? *call.number(6) : 1 / std::sqrt(static_cast<double>(q->desc.sizes.back()));
   std::vector<TensorRef> inputs = {*q, *k, *v};
   if (call.has(5)) {
     auto mask = call.tensor(5);
     if (!mask) return false;
-    const auto desc = expanded(mask->desc, {q->desc.sizes[0], q->desc.sizes[1], q->desc.sizes[2],
-                                            k->desc.sizes[2]});
+    const auto desc = expanded(
+        mask->desc, {q->desc.sizes[0], q->desc.sizes[1], q->desc.sizes[2], k->desc.sizes[2]});
     if (!desc) return false;
     attention.mask = true;
     inputs.push_back({mask->memory, *desc});
@@ -487,8 +496,7 @@ bool emit_matmul(CallReader& call, const std::optional<TensorRef>& a,
   if (!desc) return false;
   const TensorRef addend{bias->memory, *desc};
   if (matmul.constant_b && !call.is_constant(*bias)) {  // constants are packed together
-    const TensorRef product =
-        call.emit(matmul, {*a, *b}, row_major(result->dtype, result->sizes));
+    const TensorRef product = call.emit(matmul, {*a, *b}, row_major(result->dtype, result->sizes));
     Chain add{.inputs = 2, .steps = {{.op = ChainOp::kAdd, .x = 0, .y = 1}}, .outputs = {2}};
     call.emit_result(add, {product, addend}, *result);
     return true;
@@ -554,8 +562,12 @@ bool import_copy_from(CallReader& call, size_t position) {
   call.emit_result(Copy{}, {{input->memory, *desc}}, *result);
   return true;
 }
-bool import_clone(CallReader& call) { return import_copy_from(call, 0); }
-bool import_copy(CallReader& call) { return import_copy_from(call, 1); }
+bool import_clone(CallReader& call) {
+  return import_copy_from(call, 0);
+}
+bool import_copy(CallReader& call) {
+  return import_copy_from(call, 1);
+}
 
 const std::unordered_map<std::string, Import>& imports() {
   static const std::unordered_map<std::string, Import> table = {
@@ -706,8 +718,8 @@ class Importer {
   // Memory without bytes stands for an order that operands do not show: that of random ops, and of
   // tensors that share memory in ways we do not see. Attention is listed among the former.
   bool may_be_reordered(const Op& op) const {
-    const auto orders = std::count_if(
-        op.operands.begin(), op.operands.end(), [&](const Operand& operand) {
+    const auto orders =
+        std::count_if(op.operands.begin(), op.operands.end(), [&](const Operand& operand) {
           return graph_.memories[operand.memory.index].role == Role::kGenerator;
         });
     const auto& handle = recording_.calls[op.call.index].op;

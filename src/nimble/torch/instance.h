@@ -65,7 +65,7 @@ class Instance {
   std::deque<NativeTask> native_tasks_;
   std::vector<TaskBinding> bindings_;  // by OpId
   std::vector<MemoryId> folded_memories_;
-  uint64_t weights_ = 0;  // which image is in use
+  uint64_t weights_ = 0;                                               // which image is in use
   std::vector<std::vector<std::pair<MemoryId, at::Tensor>>> tensors_;  // by ViewId
   std::vector<MemoryId> output_memories_;  // intermediates that leave; each once
   std::vector<MemoryId> adopted_memories_;

@@ -55,8 +55,9 @@ NativePlan make_native_plan(const Plan& framework, const NativePlanOptions& opti
   if (std::none_of(graph.ops.begin(), graph.ops.end(), is_ours)) return result;
   if (options.winograd) allow_winograd(graph);
   PassOptions pass_options;
-  pass_options.fold_constants.foldable = [&](const Op& op) { return is_deterministic(framework.recording, op); };
-  if (getenv("NIMBLE_DUMP")) pass_options.dump = [](const std::string& n, const std::string& g) { fprintf(stderr, "== %s\n%s", n.c_str(), g.c_str()); };
+  pass_options.fold_constants.foldable = [&](const Op& op) {
+    return is_deterministic(framework.recording, op);
+  };
   result.passes = run_passes(graph, pass_options);
   if (std::none_of(graph.ops.begin(), graph.ops.end(), is_ours)) return result;
   std::set<std::string> left;
@@ -72,9 +73,8 @@ NativePlan make_native_plan(const Plan& framework, const NativePlanOptions& opti
   split.workers = options.workers;
   for (const KernelChoice& choice : kernels) {
     const KernelPtr kernel = choice.kernel;
-    split.kernels.push_back({kernel->work(), choice.ns, [kernel](const Part& part) {
-                               return kernel->scratch_bytes(part);
-                             }});
+    split.kernels.push_back({kernel->work(), choice.ns,
+                             [kernel](const Part& part) { return kernel->scratch_bytes(part); }});
   }
   split_ops(graph, split);
   result.plan = std::make_unique<Plan>(framework, std::move(graph), std::move(kernels));

@@ -14,8 +14,8 @@ struct NativePlanOptions {
   bool winograd = true;
 };
 
-// The program on our own kernels as far as there are any: imported, rewritten by the passes, kernels
-// chosen by measuring, large ops divided for that many workers.
+// The program on our own kernels as far as there are any: imported, rewritten by the passes,
+// kernels chosen by measuring, large ops divided for that many workers.
 struct NativePlan {
   std::unique_ptr<Plan> plan;  // null: no op of ours in it
   std::vector<PassRecord> passes;

@@ -21,8 +21,8 @@ struct Plan {
   std::vector<bool> adopted;  // by MemoryId: the framework allocates it at every replay, anywhere
   std::vector<KernelChoice> kernels;  // by KernelId
 
-  // The recorded program on the framework's ops. `policies` by CallId, as best_policies() gives them
-  // or further down.
+  // The recorded program on the framework's ops. `policies` by CallId, as best_policies() gives
+  // them or further down.
   Plan(std::shared_ptr<Recording> recorded, const std::vector<ResultPolicy>& policies);
   // The same program rewritten; framework calls that are left are bound as in `framework`.
   Plan(const Plan& framework, Graph rewritten, std::vector<KernelChoice> chosen);

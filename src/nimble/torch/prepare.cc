@@ -231,8 +231,8 @@ class Preparation {
         proven(build_one_stream(candidate.plan->graph, static_cast<size_t>(workers()), no_costs,
                                 candidate.plan->adopted),
                options_.threads);
-    candidate.instance = std::make_unique<Instance>(*candidate.plan, candidate.schedule,
-                                                    options_.borrowed_outputs);
+    candidate.instance =
+        std::make_unique<Instance>(*candidate.plan, candidate.schedule, options_.borrowed_outputs);
     candidate.instance->use(*candidate.weights->current());
     return candidate;
   }

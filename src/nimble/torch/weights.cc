@@ -26,7 +26,8 @@ uint64_t next_id() {
 
 bool is_packed_operand(const Op& op, size_t operand, const Kernel& kernel) {
   if (kernel.packed_bytes() == 0) return false;
-  if (const auto* conv = attributes_of<Convolution>(op)) return operand >= 1 && operand <= (conv->bias ? 2u : 1u);
+  if (const auto* conv = attributes_of<Convolution>(op))
+    return operand >= 1 && operand <= (conv->bias ? 2u : 1u);
   if (const auto* both = attributes_of<SeparableConvolution>(op))
     return operand >= 1 && operand <= 2u + both->depthwise.bias + both->pointwise.bias;
   if (const auto* matmul = attributes_of<MatMul>(op))
@@ -167,19 +168,18 @@ class WeightImage::Filler {
     call.op.callBoxed(stack);
     for (const ResultSlot& result : call.results) {
       const c10::IValue& value = stack[result.position];
-      const at::Tensor computed = result.element < 0
-                                      ? value.toTensor()
-                                      : value.toListRef()[result.element].toTensor();
+      const at::Tensor computed =
+          result.element < 0 ? value.toTensor() : value.toListRef()[result.element].toTensor();
       tensor_for(result.view, true).copy_(computed);
     }
   }
 
   WeightImage& image_;
   const Graph& graph_;
-  std::vector<int> pending_uses_;  // by memory
-  std::vector<Block> temporary_;   // by memory
-  std::vector<bool> ready_;        // by memory
-  std::vector<size_t> to_pack_;    // ops, one of each group
+  std::vector<int> pending_uses_;             // by memory
+  std::vector<Block> temporary_;              // by memory
+  std::vector<bool> ready_;                   // by memory
+  std::vector<size_t> to_pack_;               // ops, one of each group
   std::vector<std::vector<size_t>> waiting_;  // by memory: ops to pack
 };
 

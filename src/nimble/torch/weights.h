@@ -39,7 +39,7 @@ class WeightImage {
 
   const Plan& plan_;
   const uint64_t id_;
-  std::vector<void*> folded_;      // by MemoryId
+  std::vector<void*> folded_;       // by MemoryId
   std::vector<std::byte*> packed_;  // by group
   std::vector<Block> blocks_;
   size_t bytes_ = 0;
