@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "nimble/base/error.h"
+#include "nimble/schedule/bit_matrix.h"
 
 namespace nimble {
 namespace {
@@ -101,12 +102,12 @@ void for_each_use(const Schedule& schedule, const std::vector<Block>& blocks, Vi
         visit(task, block);
 }
 
-// By block, those it must not share bytes with.
-using Conflicts = std::vector<std::vector<uint32_t>>;
+// Which pairs of blocks must not share bytes.
+using Conflicts = BitMatrix;
 
 void add_conflict(Conflicts& conflicts, uint32_t a, uint32_t b) {
-  conflicts[a].push_back(b);
-  conflicts[b].push_back(a);
+  conflicts.set(a, b);
+  conflicts.set(b, a);
 }
 
 // A block ends before another if all who use the other know, at their start, that the last step
@@ -127,7 +128,7 @@ Conflicts conflicts_by_order(const Schedule& schedule, const Clocks& clocks,
     }
   });
 
-  Conflicts conflicts(size);
+  Conflicts conflicts(size, size);
   std::vector<uint32_t> in_use(size);
   for (uint32_t later = 0; later < size; ++later) {
     std::fill_n(in_use.begin(), later, 0);
@@ -153,7 +154,7 @@ Conflicts conflicts_by_time(const Schedule& schedule, const ExpectedTimes& expec
     starts[block] = std::min(starts[block], expected.start[task]);
     ends[block] = std::max(ends[block], expected.finish[task]);
   });
-  Conflicts conflicts(blocks.size());
+  Conflicts conflicts(blocks.size(), blocks.size());
   std::vector<uint32_t> open;  // may end behind the start of a later block
   for (uint32_t later = 0; later < blocks.size(); ++later) {
     std::erase_if(open, [&](uint32_t earlier) {
@@ -176,8 +177,9 @@ enum class Fit { kLowest, kTightest };
 //
 //   1. Several orders, each block into the lowest or the tightest gap that those before it leave:
 //      no order is best for every program, and packing is cheap.
-//   2. From the best: what lies on top goes first, and everything is packed again, as long as there
-//      is hope.
+//   2. From the best: what lies on top goes first, and everything is packed again.
+//
+// Ends when it takes no more than all that is in use at once, or has tried for long enough.
 class Packer {
  public:
   Packer(const std::vector<Block>& blocks, const Conflicts& conflicts, size_t lower_bound)
@@ -185,19 +187,22 @@ class Packer {
 
   Packing run() && {
     try_orders();
-    for (size_t attempt = 0; attempt < kAttempts && best_.bytes > lower_bound_; ++attempt)
-      lift_top(attempt);
+    for (size_t attempt = 0; attempt < kAttempts && goes_on(); ++attempt) lift_top(attempt);
     return std::move(best_);
   }
 
  private:
   static constexpr size_t kAttempts = 100;
+  static constexpr size_t kMostWork = 20'000'000;  // blocks looked at: some 50 ms
   using Node = uint32_t;
+
+  bool goes_on() const { return best_.bytes > lower_bound_ && work_ < kMostWork; }
 
   void try_orders() {
     std::vector<size_t> crowd(blocks_.size(), 0);  // bytes that a block has to stand beside
     for (Node block = 0; block < blocks_.size(); ++block)
-      for (Node other : conflicts_[block]) crowd[block] += blocks_[other].bytes;
+      for_each_bit(conflicts_.row(block),
+                   [&](Node other) { crowd[block] += blocks_[other].bytes; });
     const auto bytes = [&](Node block) { return blocks_[block].bytes; };
     const auto lifetime = [&](Node block) { return blocks_[block].lifetime(); };
     const auto area = [&](Node block) { return bytes(block) * lifetime(block); };
@@ -212,7 +217,7 @@ class Packer {
 
   template <class GoesFirst>
   void try_order(GoesFirst goes_first) {
-    if (best_.bytes <= lower_bound_) return;
+    if (!goes_on()) return;
     std::vector<Node> order(blocks_.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), goes_first);
@@ -247,28 +252,29 @@ class Packer {
   Packing pack(const std::vector<Node>& order, Fit fit, size_t limit) {
     constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
     Packing packing{std::vector<size_t>(blocks_.size(), kNowhere), 0};
+    placed_.clear();
     for (Node block : order) {
-      taken_.clear();
-      for (Node other : conflicts_[block])
-        if (const size_t offset = packing.offsets[other]; offset != kNowhere)
-          taken_.emplace_back(offset, offset + blocks_[other].bytes);
-      std::sort(taken_.begin(), taken_.end());
       const size_t bytes = blocks_[block].bytes;
       size_t free_from = 0;
       size_t offset = kNowhere;
       size_t tightest = kNowhere;
-      for (auto [begin, end] : taken_) {
-        if (begin >= free_from + bytes && begin - free_from < tightest) {
-          tightest = begin - free_from;
+      for (const Placed& other : placed_) {
+        if (!conflicts_.test(block, other.block)) continue;
+        if (other.begin >= free_from + bytes && other.begin - free_from < tightest) {
+          tightest = other.begin - free_from;
           offset = free_from;
           if (fit == Fit::kLowest || tightest == bytes) break;
         }
-        free_from = std::max(free_from, end);
+        free_from = std::max(free_from, other.end);
       }
+      work_ += placed_.size();
       if (offset == kNowhere) offset = free_from;
       packing.offsets[block] = offset;
       packing.bytes = std::max(packing.bytes, offset + bytes);
       if (packing.bytes >= limit) return {};
+      const auto place = std::upper_bound(placed_.begin(), placed_.end(), offset,
+                                          [](size_t at, const Placed& p) { return at < p.begin; });
+      placed_.insert(place, {offset, offset + bytes, block});
     }
     return packing;
   }
@@ -279,7 +285,13 @@ class Packer {
   Packing best_;
   std::vector<Node> order_;  // that gave the best
   Fit fit_ = Fit::kLowest;
-  std::vector<std::pair<size_t, size_t>> taken_;
+  struct Placed {
+    size_t begin;
+    size_t end;
+    Node block;
+  };
+  std::vector<Placed> placed_;  // so far, by `begin`
+  size_t work_ = 0;
 };
 
 size_t most_bytes_live(const std::vector<Block>& blocks, size_t tasks, size_t Block::*bytes) {
