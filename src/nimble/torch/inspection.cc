@@ -1,6 +1,7 @@
 #include "nimble/torch/inspection.h"
 
 #include "nimble/graph/dump.h"
+#include "nimble/kernels/fma_peak.h"
 #include "nimble/runtime/timeline.h"
 #include "nimble/schedule/build.h"
 #include "nimble/schedule/stream_assignment.h"
@@ -36,6 +37,10 @@ std::string timeline(Engine& engine, const std::vector<at::Tensor>& inputs) {
     state.save(tensor.storage());
   for (const at::Generator& generator : engine.plan().recording.generators) state.save(generator);
   return timeline_json(engine.schedule(), engine.run_timed(inputs));
+}
+
+double fma_peak_gflops() {
+  return measure_fma_peak_gflops();
 }
 
 }  // namespace nimble

@@ -27,4 +27,7 @@ std::string graph_dot(const Engine& engine);
 // Replays once and says when each task ran, for Perfetto.
 std::string timeline(Engine& engine, const std::vector<at::Tensor>& inputs);
 
+// What one thread of this machine can do at most, in GFLOP/s; takes a moment to measure.
+double fma_peak_gflops();
+
 }  // namespace nimble
