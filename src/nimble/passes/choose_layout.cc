@@ -199,6 +199,8 @@ class LayoutChooser {
         const TensorDesc desc = graph_.desc_of(operand);
         if (const auto image = as_image(desc)) {
           set_view(operand, *image);
+        } else if (takes_crop(op, i)) {
+          continue;
         } else if (operand.reads && !operand.writes) {
           read_image_copy(op, operand);
         } else if (operand.writes && !operand.reads) {
@@ -220,6 +222,16 @@ class LayoutChooser {
       changed_ = true;
     }
     for (auto& [memory, copy] : fresh) copies_of(memory).push_back(std::move(copy));
+  }
+
+  // An image op may do with rows of pixels that do not follow each other, if that is all.
+  bool takes_crop(const Op& op, size_t operand) const {
+    std::vector<TensorDesc> views;
+    for (const Operand& each : op.operands) views.push_back(graph_.desc_of(each));
+    if (attributes_of<Chain>(op) || !has_channels_last(views[operand])) return false;
+    for (size_t i : image_operands(graph_, op))
+      if (!has_channels_last(views[i])) views[i] = channels_last(views[i].dtype, views[i].sizes);
+    return has_kernel(op, views);
   }
 
   // Follows the memories that were laid out anew.

@@ -78,12 +78,24 @@ std::vector<size_t> image_operands(const Graph& graph, const Op& op) {
   return std::visit(ImageOperands{graph, op}, *op.attributes);
 }
 
+bool has_channels_last(const TensorDesc& desc) {
+  if (desc.sizes.size() != 4) return false;
+  if (desc.sizes[1] != 1 && desc.strides[1] != 1) return false;
+  for (size_t d : {2, 3})
+    if (desc.sizes[d] != 1 && desc.strides[d] < desc.sizes[1]) return false;
+  return true;
+}
+
+bool has_kernel(const Op& op, const std::vector<TensorDesc>& views) {
+  return !kernel_candidates(*op.attributes, views).empty();
+}
+
 bool kernels_take(const Graph& graph, const Op& op, const std::vector<TensorDesc>& changed) {
   if (std::holds_alternative<Concatenation>(*op.attributes)) return true;
-  if (!kernel_candidates(*op.attributes, changed).empty()) return true;
+  if (has_kernel(op, changed)) return true;
   std::vector<TensorDesc> now;
   for (size_t i = 0; i < changed.size(); ++i) now.push_back(graph.desc_of(op.operands[i]));
-  return kernel_candidates(*op.attributes, now).empty();
+  return !has_kernel(op, now);
 }
 
 }  // namespace nimble

@@ -18,8 +18,12 @@ std::optional<TensorDesc> as_image(const TensorDesc& desc);
 // Which operands of an op must be like that; none for ops that are no image kernels.
 std::vector<size_t> image_operands(const Graph& graph, const Op& op);
 
-// Whether an op of ours could still be computed with other views: `changed` of its operands, as
-// many as `attributes` describes. True if no kernel is lost by it.
+// The same for tensors whose rows of pixels may lie anywhere: crops. Most image kernels take them.
+bool has_channels_last(const TensorDesc& desc);
+
+// Whether there is a kernel of ours for an op with these views of its operands.
+bool has_kernel(const Op& op, const std::vector<TensorDesc>& views);
+// Whether an op of ours has no fewer kernels with other views of its operands.
 bool kernels_take(const Graph& graph, const Op& op, const std::vector<TensorDesc>& changed);
 
 }  // namespace nimble

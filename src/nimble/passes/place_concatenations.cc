@@ -149,8 +149,8 @@ class ConcatenationPlacer {
       auto moved = moved_view(views.back(), from, to);
       if (!moved) return false;
       if (std::find(images.begin(), images.end(), i) != images.end()) {
-        moved = as_image(*moved);
-        if (!moved) return false;
+        if (const auto image = as_image(*moved)) moved = image;
+        if (!has_channels_last(*moved)) return false;
       }
       views.back() = *moved;
       changes.emplace_back(&op.operands[i], *moved);
