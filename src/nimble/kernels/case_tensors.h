@@ -20,7 +20,7 @@ inline DType int32() {
 }
 
 // Row-major.
-inline TensorDesc dense(std::vector<int64_t> sizes, DType dtype = float32()) {
+inline TensorDesc dense(std::vector<int64_t> sizes, const DType& dtype = float32()) {
   TensorDesc desc{.dtype = dtype, .sizes = std::move(sizes), .strides = {}};
   desc.strides.resize(desc.sizes.size());
   int64_t stride = 1;

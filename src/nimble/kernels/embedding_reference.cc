@@ -9,7 +9,9 @@ namespace nimble {
 
 void embedding_reference(const Embedding&, std::span<const TensorDesc> operands,
                          void* const* data) {
-  const auto [indices, weight, output] = std::array{&operands[0], &operands[1], &operands[2]};
+  const TensorDesc* indices = &operands[0];
+  const TensorDesc* weight = &operands[1];
+  const TensorDesc* output = &operands[2];
   for_each_index(output->sizes, [&](const std::vector<int64_t>& at) {
     const std::vector<int64_t> outer(at.begin(), at.end() - 1);
     const int64_t from = place(*indices, outer);

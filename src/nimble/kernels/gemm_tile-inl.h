@@ -17,8 +17,12 @@ HWY_BEFORE_NAMESPACE();
 namespace nimble::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Accumulators, a panel row and one broadcast have to fit in the registers.
+// Accumulators, a panel row and one broadcast have to fit in the registers. Under a sanitizer every
+// access is a call, and compiling tall tiles would take many minutes.
 constexpr int max_tile_rows(int vectors) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return vectors <= 2 ? 2 : 1;
+#endif
   if (HWY_TARGET <= HWY_AVX3) return vectors == 1 ? 28 : vectors == 2 ? 14 : vectors == 3 ? 9 : 6;
   return vectors == 1 ? 12 : vectors == 2 ? 6 : vectors == 3 ? 4 : 0;
 }
@@ -156,7 +160,8 @@ void gemm_tile(const GemmTile& tile) {
       }
       // Opaque, or the compiler makes an induction variable of every row and runs out of registers.
       NIMBLE_UNROLL(Tile::kPointers, p) {
-        asm("" : "+r"(a[p]));
+        const char*& pointer = a[p];
+        asm("" : "+r"(pointer));
       });
       asm("" : "+r"(stride));
       NIMBLE_UNROLL(kUnroll, u) {
@@ -169,7 +174,8 @@ void gemm_tile(const GemmTile& tile) {
     }
     for (; k > 0; --k) {
       NIMBLE_UNROLL(Tile::kPointers, p) {
-        asm("" : "+r"(a[p]));
+        const char*& pointer = a[p];
+        asm("" : "+r"(pointer));
       });
       asm("" : "+r"(stride));
       t.step(a, stride, 0, b);

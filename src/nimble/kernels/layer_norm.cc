@@ -76,7 +76,8 @@ class LayerNormRows final : public Kernel {
       bias = packed(plan_.bias, arguments.operands[operand++], row + 2 * plan_.size);
     float* output = static_cast<float*>(arguments.operands[operand]);
 
-    const auto [input_step, output_step] = plan_.reductions.step();
+    const int64_t input_step = plan_.reductions.step()[0];
+    const int64_t output_step = plan_.reductions.step()[1];
     plan_.reductions.for_each_run(
         arguments.part, [&](int64_t input_offset, int64_t output_offset, int64_t count) {
           for (int64_t i = 0; i < count; ++i) {

@@ -48,7 +48,8 @@ class SoftmaxRows final : public Kernel {
     float* output = static_cast<float*>(arguments.operands[1]);
     float* scratch = reinterpret_cast<float*>(arguments.scratch);
     const size_t size = static_cast<size_t>(plan_.size);
-    const auto [input_step, output_step] = plan_.reductions.step();
+    const int64_t input_step = plan_.reductions.step()[0];
+    const int64_t output_step = plan_.reductions.step()[1];
     plan_.reductions.for_each_run(arguments.part,
                                   [&](int64_t input_offset, int64_t output_offset, int64_t count) {
                                     for (int64_t i = 0; i < count; ++i) {

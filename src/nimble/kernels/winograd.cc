@@ -75,7 +75,8 @@ class Winograd final : public Kernel {
     const double blocks = all / static_cast<double>(block_);
     const double weights = 4 * static_cast<double>(points_ * weight_.sizes[1] * columns());
     const double stream = weights > kBlockBytes ? weights / kBytesPerCycle : 0;
-    const double vectors = static_cast<double>((channels_ + columns()) / tiles_.lanes);
+    const int64_t vector_count = (channels_ + columns()) / tiles_.lanes;
+    const auto vectors = static_cast<double>(vector_count);
     return blocks * (static_cast<double>(points_) * panels_.estimate(tiles_, 1, block_) + stream) +
            kTransformCycles * static_cast<double>(points_) * all * vectors;
   }

@@ -107,14 +107,14 @@ class Splitter {
                                                    : row_grains < std::min(column_grains, wanted));
     for (bool columns : {by_columns, !by_columns}) {
       if ((columns ? column_grains : row_grains) < 2) continue;
-      const auto parts = columns ? parts_by_columns(op, work, count)
-                                 : parts_by_rows(op, work, work.row_grain, count);
+      auto parts = columns ? parts_by_columns(op, work, count)
+                           : parts_by_rows(op, work, work.row_grain, count);
       if (are_independent(parts)) return parts;
       if (columns) continue;
       // Between images, heads or matrices.
       const int64_t rows_of_each = rows_of_one(*op.attributes, descs_);
       if (rows_of_each % work.row_grain != 0 || rows_of_each >= work.rows) continue;
-      const auto wider = parts_by_rows(op, work, rows_of_each, count);
+      auto wider = parts_by_rows(op, work, rows_of_each, count);
       if (are_independent(wider)) return wider;
     }
     return {};
