@@ -10,7 +10,12 @@ class Schedule:
     """The plan of a prepared engine.
 
     Attributes:
-        tasks, streams, waits: of the plan that is replayed.
+        tasks, streams, waits: of the plan that is replayed. One stream means one op after another,
+            each of ours divided among all workers.
+        workers: threads that run tasks.
+        framework_tasks: tasks that are ops of the framework, not kernels of ours.
+        why_framework_kernels: why none of ours are used; empty if they are.
+        weight_bytes: folded and packed copies of parameters.
         degree: the degree of logical concurrency (the most tasks of which no two are ordered).
         logical_streams, logical_waits: on a device with room for every stream.
         arena_bytes, arena_lower_bound_bytes: planned memory, and the least that it could be.
@@ -18,7 +23,8 @@ class Schedule:
         costs_us: measured time of each task.
         one_stream_us, many_streams_us: measured while preparing (0: not tried).
         makespan_us, makespan_lower_bound_us: of the plan for several streams, as simulated.
-        record_ms, plan_ms, measure_ms: where the time to prepare went.
+        record_ms, plan_ms, measure_ms: where the time to prepare went; select_ms, for choosing
+            kernels, is part of plan_ms.
 
     Example:
         >>> engine.schedule.streams, engine.schedule.waits

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "nimble/base/op_attributes.h"
 
@@ -74,11 +75,10 @@ HWY_INLINE hn::Vec<D> power_of_two(D d, VI n) {
   return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n, hn::Set(di, 127))));
 }
 
-// x = n ln 2 + r, |r| <= ln 2 / 2; returns e^r - 1.
-template <class D, class V, class VI>
-HWY_INLINE V reduced_expm1(D d, V x, VI& n) {
-  const V whole = hn::Round(hn::Mul(x, hn::Set(d, 1.44269504088896341f)));
-  n = hn::ConvertTo(hn::RebindToSigned<D>(), whole);
+// x = n ln 2 + r, |r| <= ln 2 / 2, n whole; returns e^r - 1.
+template <class D, class V>
+HWY_INLINE V reduced_expm1(D d, V x, V& whole) {
+  whole = hn::Round(hn::Mul(x, hn::Set(d, 1.44269504088896341f)));
   V r = hn::NegMulAdd(whole, hn::Set(d, 0.693145751953125f), x);
   r = hn::NegMulAdd(whole, hn::Set(d, 1.42860682030941723212e-6f), r);
   V p = hn::Set(d, 1.9875691500e-4f);
@@ -90,34 +90,56 @@ HWY_INLINE V reduced_expm1(D d, V x, VI& n) {
   return hn::MulAdd(hn::Mul(r, r), p, r);
 }
 
+// x 2^n for a whole n of which 2^n may be out of range.
+template <class D, class V>
+HWY_INLINE V scaled(D d, V x, V n) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (sizeof(V) == 64) return V{_mm512_scalef_ps(x.raw, n.raw)};
+#endif
+  const auto whole = hn::ConvertTo(hn::RebindToSigned<D>(), n);
+  const auto half = hn::ShiftRight<1>(whole);
+  return hn::Mul(hn::Mul(x, power_of_two(d, half)), power_of_two(d, hn::Sub(whole, half)));
+}
+
+// 1 / x for x in [1, infinity]; NaN stays. Division would take as long as all the rest of a
+// sigmoid.
+template <class D, class V>
+HWY_INLINE V reciprocal(D d, V x) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+  const V estimate = hn::ApproximateReciprocal(x);
+  const V better = hn::MulAdd(estimate, hn::NegMulAdd(x, estimate, hn::Set(d, 1.0f)), estimate);
+  const auto is_infinite = hn::Eq(x, hn::Set(d, std::numeric_limits<float>::infinity()));
+  return hn::IfThenElse(is_infinite, hn::Zero(d), better);
+#else
+  return hn::Div(hn::Set(d, 1.0f), x);
+#endif
+}
+
 }  // namespace internal
 
 // e^x within 2 ulp; 0, infinity and NaN where they belong.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_of(D d, V x) {
   x = at_least(at_most(x, hn::Set(d, 89.0f)), hn::Set(d, -104.0f));
-  hn::Vec<hn::RebindToSigned<D>> n;
+  V n;
   const V e = hn::Add(internal::reduced_expm1(d, x, n), hn::Set(d, 1.0f));
-  // In two steps, as 2^n itself may be out of range.
-  const auto half = hn::ShiftRight<1>(n);
-  return hn::Mul(hn::Mul(e, internal::power_of_two(d, half)),
-                 internal::power_of_two(d, hn::Sub(n, half)));
+  return internal::scaled(d, e, n);
 }
 
 // e^x - 1 for x <= 0, without loss near zero.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V expm1_of_negative(D d, V x) {
   x = at_least(x, hn::Set(d, -40.0f));
-  hn::Vec<hn::RebindToSigned<D>> n;
+  V n;
   const V e = internal::reduced_expm1(d, x, n);
-  const V scale = internal::power_of_two(d, n);
+  const V scale = internal::power_of_two(d, hn::ConvertTo(hn::RebindToSigned<D>(), n));
   return hn::MulAdd(scale, e, hn::Sub(scale, hn::Set(d, 1.0f)));
 }
 
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V sigmoid_of(D d, V x) {
   const V one = hn::Set(d, 1.0f);
-  return hn::Div(one, hn::Add(one, exp_of(d, hn::Neg(x))));
+  return internal::reciprocal(d, hn::Add(one, exp_of(d, hn::Neg(x))));
 }
 
 // A rational function where it is not ±1.
@@ -189,7 +211,7 @@ HWY_INLINE V activate(D d, V x, V a, V b) {
     if constexpr (kKind == ActivationKind::kHardSigmoid) return hn::Mul(ramp, sixth);
     return hn::Mul(hn::Mul(x, ramp), sixth);
   } else if constexpr (kKind == ActivationKind::kSilu) {
-    return hn::Div(x, hn::Add(hn::Set(d, 1.0f), exp_of(d, hn::Neg(x))));
+    return hn::Mul(x, sigmoid_of(d, x));
   } else if constexpr (kKind == ActivationKind::kSigmoid) {
     return sigmoid_of(d, x);
   } else if constexpr (kKind == ActivationKind::kTanh) {

@@ -97,17 +97,21 @@ std::string explain(const Engine& engine) {
   const Schedule& schedule = engine.schedule();
   const PrepareReport& report = engine.report();
   std::ostringstream out;
-  out << schedule.tasks.size() << " tasks on " << schedule.streams.size() << " stream"
-      << (schedule.streams.size() == 1 ? "" : "s") << ", " << schedule.wait_count()
-      << " waits, arena " << megabytes(schedule.arena_bytes) << " (framework's peak "
-      << megabytes(engine.plan().recording.trace.framework_peak_bytes) << ")\n";
+  const size_t workers = schedule.streams.size();
+  out << schedule.tasks.size() << " tasks on "
+      << (workers == 1          ? "one worker"
+          : report.many_streams ? message(workers, " streams")
+                                : message("one stream, divided among ", workers, " workers"))
+      << ", " << schedule.wait_count() << " waits, arena " << megabytes(schedule.arena_bytes)
+      << " (framework's peak " << megabytes(engine.plan().recording.trace.framework_peak_bytes)
+      << ")\n";
   if (report.many_streams_us > 0)
     out << "measured: one stream " << report.one_stream_us << " us, many streams "
         << report.many_streams_us << " us; kept " << (report.many_streams ? "many" : "one") << "\n";
   else
     out << "one stream: nothing to run side by side, or one thread\n";
   write_native(out, engine);
-  out << "\n task stream   cost us  op and how it is replayed  [module]\n";
+  out << "\n task worker   cost us  op and how it is replayed  [module]\n";
   const std::vector<size_t> stream_of = stream_of_tasks(schedule);
   for (size_t i = 0; i < schedule.tasks.size(); ++i) {
     char head[48];
