@@ -1,6 +1,7 @@
 """The command line: nimble demo, nimble inspect, nimble bench."""
 
 import argparse
+import signal
 import statistics
 import sys
 import time
@@ -132,6 +133,7 @@ def run_inspect(arguments):
 
 
 def run_bench(arguments):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that temporary files are removed
     options = bench.Options(
         threads=arguments.threads,
         rounds=3 if arguments.quick else arguments.rounds,
