@@ -30,8 +30,8 @@ using cases::image;
 
 // Dense in another order of the dims, outermost first; elements `gap` apart.
 TensorDesc in_order(const std::vector<int64_t>& sizes, const std::vector<size_t>& order,
-                    DType dtype = cases::float32(), int64_t gap = 1) {
-  TensorDesc desc = dense(sizes, std::move(dtype));
+                    const DType& dtype = cases::float32(), int64_t gap = 1) {
+  TensorDesc desc = dense(sizes, dtype);
   int64_t stride = gap;
   for (size_t i = order.size(); i-- > 0;) {
     desc.strides[order[i]] = stride;
