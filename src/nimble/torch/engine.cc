@@ -83,18 +83,19 @@ class Engine::Borrowed {
 
  private:
   void use_weights() {
-    if (engine_.weights_->stale()) {
+    Weights& weights = *engine_.weights_;
+    if (weights.is_stale(*weights_)) {
       std::lock_guard lock(idle_lock());
       weights_.reset();
-      if (engine_.weights_->stale()) engine_.weights_->refresh();
-      weights_ = engine_.weights_->current();
+      weights.refresh();
+      weights_ = weights.current();
     }
-    instance_->use(*weights_);
+    instance_->use(weights_->image);
   }
 
   Engine& engine_;
   std::unique_ptr<Instance> instance_;
-  std::shared_ptr<const WeightImage> weights_;
+  std::shared_ptr<const Weights::Version> weights_;
 };
 
 Engine::Engine(const TensorFunction& function, const std::vector<at::Tensor>& inputs,
@@ -250,7 +251,7 @@ std::string Engine::moved_tensor() const {
 }
 
 size_t Engine::weight_bytes() const {
-  return weights_ ? weights_->current()->bytes() : 0;
+  return weights_ ? weights_->current()->image.bytes() : 0;
 }
 
 size_t Engine::peak_bytes() const {

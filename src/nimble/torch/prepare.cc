@@ -233,7 +233,7 @@ class Preparation {
                options_.threads);
     candidate.instance =
         std::make_unique<Instance>(*candidate.plan, candidate.schedule, options_.borrowed_outputs);
-    candidate.instance->use(*candidate.weights->current());
+    candidate.instance->use(candidate.weights->current()->image);
     return candidate;
   }
 
@@ -364,7 +364,7 @@ class Preparation {
     PlannedSchedule serial = result_.schedule;
     serial.intra_op_threads = threads;
     Instance instance(*result_.plan, serial, options_.borrowed_outputs);
-    if (result_.weights) instance.use(*result_.weights->current());
+    if (result_.weights) instance.use(result_.weights->current()->image);
     constexpr int kRuns = 3;  // the first one warms up
     for (int run = 0; run < kRuns; ++run) {
       const SavedState::Checkpoint checkpoint(state_);
@@ -380,7 +380,7 @@ class Preparation {
   // Measures a schedule beside the present one, in turns, and keeps the faster.
   void consider(PlannedSchedule candidate) {
     auto instance = std::make_unique<Instance>(*result_.plan, candidate, options_.borrowed_outputs);
-    if (result_.weights) instance->use(*result_.weights->current());
+    if (result_.weights) instance->use(result_.weights->current()->image);
     const auto [present, other] = time_in_turns(*result_.instance, *instance);
     result_.report.one_stream_us = present;
     result_.report.many_streams_us = other;

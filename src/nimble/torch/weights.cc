@@ -245,50 +245,70 @@ ParameterWatch::ParameterWatch(const Plan& plan, const std::vector<at::Tensor>& 
     source.has_version = !tensor.is_inference();
     if (source.has_version) source.version = tensor.unsafeGetTensorImpl()->version_counter();
   }
-  remember();
 }
 
-uint64_t ParameterWatch::sample(const Source& source, size_t index) const {
-  const size_t bytes = source.storage->nbytes();
+uint64_t ParameterWatch::sample(const c10::StorageImpl& storage, size_t index) {
+  const size_t bytes = storage.nbytes();
   uint64_t value = 0;
   if (bytes < sizeof value) {
-    std::memcpy(&value, source.storage->data(), bytes);
+    std::memcpy(&value, storage.data(), bytes);
     return value;
   }
   const size_t place = (bytes - sizeof value) / sizeof value * index / (kSamples - 1);
-  std::memcpy(&value, static_cast<const char*>(source.storage->data()) + place * sizeof value,
+  std::memcpy(&value, static_cast<const char*>(storage.data()) + place * sizeof value,
               sizeof value);
   return value;
 }
 
-void ParameterWatch::remember() {
-  for (Source& source : sources_) {
-    if (source.has_version) source.known_version = source.version.current_version();
-    source.data = source.storage->data();
-    if (source.data)
-      for (size_t i = 0; i < kSamples; ++i) source.samples[i] = sample(source, i);
+std::vector<ParameterWatch::State> ParameterWatch::states() const {
+  std::vector<State> states(sources_.size());
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const Source& source = sources_[i];
+    if (source.has_version) states[i].version = source.version.current_version();
+    states[i].data = source.storage->data();
+    if (states[i].data)
+      for (size_t k = 0; k < kSamples; ++k) states[i].samples[k] = sample(*source.storage, k);
   }
+  return states;
 }
 
-bool ParameterWatch::changed() {
+bool ParameterWatch::changed_since(const std::vector<State>& states, bool all_samples) const {
   const size_t which = next_sample_.fetch_add(1, std::memory_order_relaxed) % kSamples;
-  for (const Source& source : sources_) {
-    if (source.has_version && source.version.current_version() != source.known_version) return true;
-    if (source.storage->data() != source.data) return true;
-    if (source.data && sample(source, which) != source.samples[which]) return true;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const Source& source = sources_[i];
+    const State& state = states[i];
+    if (source.has_version && source.version.current_version() != state.version) return true;
+    if (source.storage->data() != state.data) return true;
+    if (!state.data) continue;
+    for (size_t k = 0; k < kSamples; ++k)
+      if ((all_samples || k == which) && sample(*source.storage, k) != state.samples[k])
+        return true;
   }
   return false;
 }
 
 Weights::Weights(const Plan& plan, const std::vector<at::Tensor>& named)
-    : plan_(plan), watch_(plan, named), current_(std::make_shared<WeightImage>(plan)) {
-  current_->fill();
+    : plan_(plan), watch_(plan, named), current_(std::make_shared<Version>(plan)) {
+  fill(*current_);
 }
 
 void Weights::refresh() {
-  watch_.remember();
-  if (current_.use_count() > 1) current_ = std::make_shared<WeightImage>(plan_);
-  current_->fill();
+  if (!watch_.changed_since(current_->parameters, /*all_samples=*/true)) return;
+  if (current_.use_count() == 1) {
+    fill(*current_);
+    return;
+  }
+  auto version = std::make_shared<Version>(plan_);
+  fill(*version);
+  current_ = std::move(version);
+}
+
+// The state is taken first, so that a change while the image is made shows at the next call, and
+// kept last: what could not be made stays stale.
+void Weights::fill(Version& version) const {
+  std::vector<ParameterWatch::State> parameters = watch_.states();
+  version.image.fill();
+  version.parameters = std::move(parameters);
 }
 
 }  // namespace nimble

@@ -45,44 +45,59 @@ class WeightImage {
   size_t bytes_ = 0;
 };
 
-// Notices that parameters which an image was made from have changed: by their version counters, and
-// by a look at a few of their bytes, as writes through `.data` or NumPy count no version.
+// The parameters that an image is made from. Notices changes by version counters, and by a look at
+// a few bytes, as writes through `.data` or NumPy count no version.
 class ParameterWatch {
  public:
-  ParameterWatch(const Plan& plan, const std::vector<at::Tensor>& named);
-
-  void remember();  // the present state is the known one
-  bool changed();   // since it was remembered
-
- private:
   static constexpr size_t kSamples = 4;
-  struct Source {
-    const c10::StorageImpl* storage;
-    c10::VariableVersion version;
-    uint32_t known_version = 0;
-    bool has_version = false;
+  struct State {
+    uint32_t version = 0;
     const void* data = nullptr;
     uint64_t samples[kSamples] = {};
   };
-  uint64_t sample(const Source& source, size_t index) const;
+
+  ParameterWatch(const Plan& plan, const std::vector<at::Tensor>& named);
+
+  std::vector<State> states() const;  // of all parameters, now
+  // Since then. Looks at one sample of each parameter, another one at every call, or at all.
+  bool changed_since(const std::vector<State>& states, bool all_samples) const;
+
+ private:
+  struct Source {
+    const c10::StorageImpl* storage;
+    c10::VariableVersion version;
+    bool has_version = false;
+  };
+  static uint64_t sample(const c10::StorageImpl& storage, size_t index);
 
   std::vector<Source> sources_;
-  std::atomic<size_t> next_sample_ = 0;
+  mutable std::atomic<size_t> next_sample_ = 0;
 };
 
 // The image that new calls use. `current` and `refresh` are called under a lock of the caller.
 class Weights {
  public:
+  // An image and the parameters' state that it was made from.
+  struct Version {
+    WeightImage image;
+    std::vector<ParameterWatch::State> parameters;
+    explicit Version(const Plan& plan) : image(plan) {}
+  };
+
   Weights(const Plan& plan, const std::vector<at::Tensor>& named);
-  std::shared_ptr<const WeightImage> current() const { return current_; }
-  bool stale() { return watch_.changed(); }
-  // In place if nobody else holds the image, else a new one.
+  std::shared_ptr<const Version> current() const { return current_; }
+  bool is_stale(const Version& version) const {
+    return watch_.changed_since(version.parameters, /*all_samples=*/false);
+  }
+  // If it is stale: made again, in place if nobody else holds the current version.
   void refresh();
 
  private:
+  void fill(Version& version) const;
+
   const Plan& plan_;
   ParameterWatch watch_;
-  std::shared_ptr<WeightImage> current_;
+  std::shared_ptr<Version> current_;
 };
 
 // Whether a kernel takes this operand from its packed form only.
