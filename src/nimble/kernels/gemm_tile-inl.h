@@ -17,8 +17,12 @@ HWY_BEFORE_NAMESPACE();
 namespace nimble::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Accumulators, a panel row and one broadcast have to fit in the registers.
+// Accumulators, a panel row and one broadcast have to fit in the registers. Under a sanitizer every
+// access is a call, and compiling tall tiles would take many minutes.
 constexpr int max_tile_rows(int vectors) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return vectors <= 2 ? 2 : 1;
+#endif
   if (HWY_TARGET <= HWY_AVX3) return vectors == 1 ? 28 : vectors == 2 ? 14 : vectors == 3 ? 9 : 6;
   return vectors == 1 ? 12 : vectors == 2 ? 6 : vectors == 3 ? 4 : 0;
 }
