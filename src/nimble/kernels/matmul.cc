@@ -85,7 +85,8 @@ class MatMulKernel final : public Kernel {
     if (matmul.bias) bias_ = Matrices(operands[bias_index_ = index++], output);
     if (matmul.epilogue.add) addend_ = Matrices(operands[addend_index_ = index++], output);
     plan_bias();
-    packed_matrices_ = !matmul.constant_b ? 0 : b_.broadcasts() ? 1 : batch_;
+    const bool packs = matmul.constant_b && output.numel() > 0;
+    packed_matrices_ = !packs ? 0 : b_.broadcasts() ? 1 : batch_;
 
     copy_a_ = a_.column() != 1;
     const auto mergeable = [&](const Matrices& matrices) { return matrices.follow(); };
