@@ -19,16 +19,16 @@ namespace attention {
 
 // A tile of a product in registers: kRows * kVectors accumulators.
 #if HWY_TARGET <= HWY_AVX3
-inline constexpr size_t kRows = 8;
-inline constexpr size_t kVectors = 3;
+constexpr size_t kRows = 8;
+constexpr size_t kVectors = 3;
 #elif HWY_TARGET == HWY_SCALAR
-inline constexpr size_t kRows = 1;
-inline constexpr size_t kVectors = 2;
+constexpr size_t kRows = 1;
+constexpr size_t kVectors = 2;
 #else
-inline constexpr size_t kRows = 4;
-inline constexpr size_t kVectors = 2;
+constexpr size_t kRows = 4;
+constexpr size_t kVectors = 2;
 #endif
-inline constexpr size_t kBlock = kVectors * kLanes;  // queries
+constexpr size_t kBlock = kVectors * kLanes;  // queries
 static_assert(kLanes % kRows == 0);
 
 inline size_t round_up(size_t value, size_t multiple) {

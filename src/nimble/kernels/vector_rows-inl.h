@@ -19,7 +19,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using FloatTag = hn::ScalableTag<float>;
 using FloatVector = hn::Vec<FloatTag>;
-inline constexpr size_t kLanes = hn::MaxLanes(FloatTag());
+constexpr size_t kLanes = hn::MaxLanes(FloatTag());  // not inline: others have one of their own
 
 // Calls step(index, count, whole) for the vectors of a row: `whole` is std::true_type for all but a
 // last, short one. With load_part and store_part below.

@@ -129,12 +129,12 @@ void fuse_addition(Round& round, OpId id) {
 
 void fuse_epilogues(Graph& graph) {
   sweep_until_unchanged(graph, [](Round& round, OpId id) {
-    const auto* chain = attributes_of<Chain>(round.op(id));
-    if (chain == nullptr || chain->steps.size() != 1 || chain->outputs.size() != 1) return;
-    const ChainStep& step = chain->steps[0];
-    if (step.op == ChainOp::kActivation && chain->inputs == 1) fuse_activation(round, id, *chain);
-    if (step.op == ChainOp::kAdd && chain->inputs == 2 && step.x != step.y)
-      fuse_addition(round, id);
+    const auto* found = attributes_of<Chain>(round.op(id));
+    if (found == nullptr || found->steps.size() != 1 || found->outputs.size() != 1) return;
+    const Chain chain = *found;  // fusing replaces it
+    const ChainStep& step = chain.steps[0];
+    if (step.op == ChainOp::kActivation && chain.inputs == 1) fuse_activation(round, id, chain);
+    if (step.op == ChainOp::kAdd && chain.inputs == 2 && step.x != step.y) fuse_addition(round, id);
   });
 }
 
