@@ -128,8 +128,9 @@ BuiltSchedule build_schedule(const Graph& graph, const StreamAssignment& assignm
   for (size_t i = 0; i < cost_ns.size(); ++i) schedule.tasks[i].cost_ns = cost_ns[i];
 
   const Dag dag = dependency_dag(graph, options.extra_edges);
+  const std::vector<uint32_t> order = execution_order(dag, assignment);  // checks it, too
   std::vector<std::vector<uint32_t>> sources = predecessors(dag);
-  schedule.streams = WaitBuilder(sources, assignment).run(execution_order(dag, assignment));
+  schedule.streams = WaitBuilder(sources, assignment).run(order);
 
   std::vector<ArenaRequest> requests;
   for (size_t i = 0; i < graph.memories.size(); ++i) {
