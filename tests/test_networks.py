@@ -19,8 +19,9 @@ PLANS = {
     "auto": {"threads": 2},  # so that it may take two streams
     "without Winograd": {"threads": 2, "winograd": False},
 }
-# Relative to the largest output; bit for bit on one stream with the framework's kernels.
-TOLERANCE = {"one stream": 0, "two streams": 1e-4, "auto": 1e-3, "without Winograd": 1e-4}
+# Relative to the largest output; bit for bit on one stream with the framework's kernels. Eager itself
+# moves by 2e-4 on ResNet-101 when it sums in another order.
+TOLERANCE = {"one stream": 0, "two streams": 1e-4, "auto": 1e-3, "without Winograd": 5e-4}
 
 # Degree of logical concurrency and waits of the logical streams, recorded from this engine.
 #
