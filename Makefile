@@ -36,7 +36,7 @@ test:
 test-ops: package
 	.venv/bin/pytest -q -n $(JOBS) --maxprocesses=4 tests/test_op_database.py --whole-op-database
 
-# The last step takes an hour or two; `.venv/bin/nimble bench --quick resnet50` some seconds.
+# The last step is long, as some peers compile and tune; `nimble bench --quick resnet50` is not.
 bench: package .venv/peers
 	@tools/install_packages bench
 	$(call configure,-DNIMBLE_BENCH=ON)

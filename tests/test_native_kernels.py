@@ -109,7 +109,7 @@ def test_an_activation_is_done_behind_its_convolution_and_keeps_what_is_not_fini
         x[0, 2, 5, 1] = float("inf")
         x[0, 3, 0, 6] = float("-inf")
     engine = check(nn.Sequential(nn.Conv2d(5, 17, 1), activation), x, tolerance=1e-5)
-    assert "by framework" not in engine.explain()
+    assert "aten::convolution + aten::" in engine.explain()  # one op
     check(activation, x, tolerance=1e-5)
 
 
@@ -243,6 +243,15 @@ def test_calls_from_several_threads_share_weights_that_change_in_between():
             assert not wrong
             for p in model.parameters():
                 p.mul_(1.1)
+
+
+def test_equal_layers_with_other_slopes_are_different_ops():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.LayerNorm(24), nn.LeakyReLU(0.1), nn.LayerNorm(24), nn.LeakyReLU(0.7),
+        nn.LayerNorm(24), nn.ELU(0.3), nn.LayerNorm(24), nn.ELU(0.9),
+    )  # fmt: skip
+    check(model, torch.randn(5, 24), tolerance=1e-5)
 
 
 def test_the_frameworks_kernels_can_be_asked_for():

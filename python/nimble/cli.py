@@ -87,8 +87,10 @@ def run_demo(arguments):
     progress.step("comparing with eager on another image")
     with torch.no_grad():
         expected = model(image)
-    same_bits = torch.equal(one(image), expected)
-    difference = ((many(image) - expected).abs().max() / expected.abs().max()).item()
+    differences = [
+        ((engine(image) - expected).abs().max() / expected.abs().max()).item()
+        for engine in (one, many)
+    ]
 
     progress.step("timing eager, one stream, many streams in turns")
     competitors = {"eager": model, "one stream": one, "many streams": many}
@@ -101,8 +103,9 @@ def run_demo(arguments):
     for name, values in times.items():
         ratio = eager_ms / statistics.median(values)
         print(f"  {name:<13} {statistics.median(values):9.2f} ms   {ratio:5.2f}x eager")
-    print(f"\n  one stream equals eager bit for bit: {'yes' if same_bits else 'NO'}")
-    print(f"  many streams against eager: {difference:.1e} of the largest output")
+    print(f"\n  one stream against eager: {differences[0]:.1e} of the largest output", end="")
+    print(f"; many streams: {differences[1]:.1e}")
+    print(f"  {plan.framework_tasks} of {plan.tasks} tasks are PyTorch's ops, the others our kernels")
     print(f"  {plan.tasks} tasks on {plan.streams} streams with {plan.waits} waits", end="")
     print(f"; the plan is {'proven free of races' if not plan.verify() else 'FAULTY'}")
     print(f"  degree of concurrency {plan.degree}", end="")
@@ -111,7 +114,7 @@ def run_demo(arguments):
     print(f", eager's peak {_mib(plan.framework_peak_bytes)}")
     print(f"  prepared in {prepare_s:.2f} s (recorded {plan.record_ms:.0f} ms,", end=" ")
     print(f"planned {plan.plan_ms:.0f} ms, measured {plan.measure_ms:.0f} ms)")
-    return 0 if same_bits and difference < 1e-4 else 1
+    return 0 if max(differences) < 1e-3 else 1  # what Winograd's algorithm may cost
 
 
 def run_inspect(arguments):
@@ -151,17 +154,25 @@ def run_bench(arguments):
 
 
 def time_in_turns(competitors, inputs, rounds, progress=None):
-    """Milliseconds of each call, one call of each competitor a round, after one that warms up."""
+    """Milliseconds of each call, one call of each competitor a round.
+
+    Before it the competitor runs until the caches are its own and the idle threads of the one
+    before have stopped spinning (PyTorch's go on for some 15 ms).
+    """
     times = {name: [] for name in competitors}
     with torch.no_grad():
-        for round_number in range(-1, rounds):
-            if progress and round_number >= 0:
+        for round_number in range(rounds):
+            if progress:
                 progress.part(round_number + 1, rounds)
             for name, call in competitors.items():
-                start = time.perf_counter()
-                call(*inputs)
-                if round_number >= 0:
-                    times[name].append((time.perf_counter() - start) * 1e3)
+                turn = time.perf_counter()
+                while True:
+                    start = time.perf_counter()
+                    call(*inputs)
+                    end = time.perf_counter()
+                    if start - turn > 0.03:
+                        break
+                times[name].append((end - start) * 1e3)
     return times
 
 

@@ -6,7 +6,6 @@
 #include <limits>
 #include <memory>
 #include <new>
-#include <type_traits>
 #include <utility>
 
 namespace nimble {
@@ -84,119 +83,6 @@ double time_of(const Kernel& kernel, std::span<const TensorDesc> operands) {
   return best;
 }
 
-// A text that is equal for equal ops.
-class Key {
- public:
-  void add(std::span<const TensorDesc> operands) {
-    for (const TensorDesc& desc : operands) {
-      add(desc.dtype.code);
-      add(desc.sizes);
-      add(desc.strides);
-    }
-  }
-  template <class Attributes>
-  void add_attributes(const Attributes& attributes) {
-    // Plain structs of numbers are their bytes; the others are written out.
-    if constexpr (std::is_same_v<Attributes, Chain>) {
-      add(attributes.inputs);
-      add(attributes.outputs);
-      for (const ChainStep& step : attributes.steps) {
-        add(step.op);
-        for (int reg : {step.x, step.y, step.z}) add(reg);
-        add(step.value);
-        add(step.activation);
-      }
-    } else if constexpr (std::is_same_v<Attributes, Reduce>) {
-      add(attributes.kind);
-      add(attributes.dims);
-    } else if constexpr (std::is_same_v<Attributes, Pad>) {
-      add(attributes.begin);
-      add(attributes.value);
-    } else if constexpr (std::is_same_v<Attributes, Convolution>) {
-      add(attributes.stride);
-      add(attributes.padding);
-      add(attributes.dilation);
-      add(attributes.groups);
-      for (bool flag : {attributes.bias, attributes.relu_input, attributes.allow_winograd})
-        add(flag);
-      add(attributes.epilogue);
-    } else if constexpr (std::is_same_v<Attributes, SeparableConvolution>) {
-      add_attributes(attributes.depthwise);
-      add_attributes(attributes.pointwise);
-    } else if constexpr (std::is_same_v<Attributes, MatMul>) {
-      add(attributes.constant_b);
-      add(attributes.alpha);
-      add(attributes.bias);
-      add(attributes.epilogue);
-    } else if constexpr (std::is_same_v<Attributes, Pool>) {
-      add(attributes.kind);
-      for (const auto& pair : {attributes.kernel, attributes.stride, attributes.padding,
-                               attributes.far_padding, attributes.dilation})
-        add(pair);
-      add(attributes.count_include_pad);
-      add(attributes.divisor);
-      add(attributes.epilogue);
-    } else {
-      // Of these the time depends on the tensors alone, and little on the rest.
-      text_ += describe(OpAttributes(attributes));
-      if constexpr (std::is_same_v<Attributes, Softmax>) add(attributes.dim);
-      if constexpr (std::is_same_v<Attributes, LayerNorm>) {
-        add(attributes.dims);
-        add(attributes.epsilon);
-        add(attributes.weight);
-        add(attributes.bias);
-      }
-      if constexpr (std::is_same_v<Attributes, GroupNorm>) {
-        add(attributes.groups);
-        add(attributes.epsilon);
-        add(attributes.weight);
-        add(attributes.bias);
-      }
-      if constexpr (std::is_same_v<Attributes, Attention>) {
-        add(attributes.scale);
-        add(attributes.causal);
-        add(attributes.mask);
-      }
-      if constexpr (std::is_same_v<Attributes, Resize>) {
-        add(attributes.align_corners);
-        add(attributes.scale);
-      }
-    }
-  }
-  std::string take() { return std::move(text_); }
-
- private:
-  template <class T>
-  void add(const T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    text_.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
-  void add(const Activation& activation) {
-    add(activation.kind);
-    add(activation.a);
-    add(activation.b);
-  }
-  void add(const Epilogue& epilogue) {
-    add(epilogue.first);
-    add(epilogue.add);
-    add(epilogue.last);
-  }
-  template <class T>
-  void add(const std::vector<T>& values) {
-    add(values.size());
-    for (const T& value : values) add(value);
-  }
-
-  std::string text_;
-};
-
-std::string key_of(const OpAttributes& attributes, std::span<const TensorDesc> operands) {
-  Key key;
-  std::visit([&](const auto& a) { key.add_attributes(a); }, attributes);
-  key.add(operands);
-  return std::to_string(attributes.index()) + ":" + key.take();
-}
-
 bool is_divisible(const Kernel& kernel) {
   const Work work = kernel.work();
   return (work.row_grain > 0 && work.rows > work.row_grain) ||
@@ -227,9 +113,12 @@ KernelChoice KernelSelector::measure(const OpAttributes& attributes,
 
 const KernelChoice& KernelSelector::choose(const OpAttributes& attributes,
                                            std::span<const TensorDesc> operands) {
-  const auto [place, is_new] = known_.try_emplace(key_of(attributes, operands));
-  if (is_new) place->second = measure(attributes, operands);
-  return place->second;
+  std::vector<TensorDesc> descs(operands.begin(), operands.end());
+  for (TensorDesc& desc : descs) desc.offset = 0;  // a kernel is given addresses
+  for (const Known& known : known_)
+    if (known.attributes == attributes && known.operands == descs) return known.choice;
+  known_.push_back({attributes, descs, measure(attributes, descs)});
+  return known_.back().choice;
 }
 
 KernelPtr plain_loops(const OpAttributes& attributes, std::span<const TensorDesc> operands) {

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -39,9 +39,15 @@ class KernelSelector {
  private:
   KernelChoice measure(const OpAttributes& attributes, std::span<const TensorDesc> operands) const;
 
+  struct Known {
+    OpAttributes attributes;
+    std::vector<TensorDesc> operands;  // without their offsets
+    KernelChoice choice;
+  };
+
   size_t workers_;
   Candidates others_;
-  std::unordered_map<std::string, KernelChoice> known_;  // by attributes and descriptions
+  std::deque<Known> known_;  // a program has few distinct ops
 };
 
 // The op in plain loops as a kernel: what is taken where there is no other.

@@ -42,7 +42,8 @@ class ConcatenationPlacer {
   };
 
   void remove(size_t slot) {
-    // Stays in its slot for now: as a reader of its pieces it follows them when they move.
+    // It keeps its slot until the end of this: as a reader of its pieces it follows those that
+    // move.
     const Op& op = slots_[slot].front();
     const Operand whole = op.operands.back();
     const std::vector<Slice> slices = cut(op);

@@ -261,6 +261,9 @@ TEST_F(ReplayerAfterFork, WorksInTheChildOnHelpersOfTheChild) {
 }
 
 TEST_F(ReplayerAfterFork, WorksInTheChildWhenAnotherThreadWasReplaying) {
+  if (!testing::kOthersMayAllocateDuringFork) {
+    GTEST_SKIP() << "AddressSanitizer's allocator does not survive this fork";
+  }
   Ring ring(pool_, 3, 5);
   ASSERT_TRUE(ring.replays_right());
   std::atomic<bool> stop{false};

@@ -20,6 +20,14 @@ inline constexpr bool kChildMayStartThreads = false;  // ThreadSanitizer ends su
 inline constexpr bool kChildMayStartThreads = true;
 #endif
 
+// AddressSanitizer of this compiler does not know fork(): a child inherits the locks of its
+// allocator that other threads held, and waits for them for ever.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kOthersMayAllocateDuringFork = false;
+#else
+inline constexpr bool kOthersMayAllocateDuringFork = true;
+#endif
+
 // Whether `claim` holds in a forked child. A child that hangs is killed and counts as false.
 inline bool holds_in_child(const std::function<bool()>& claim) {
   const pid_t child = fork();

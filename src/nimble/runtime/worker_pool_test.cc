@@ -180,6 +180,9 @@ TEST_F(WorkerPoolAfterFork, TheChildIsNotHeldUpByACallerThatItDoesNotHave) {
 }
 
 TEST_F(WorkerPoolAfterFork, ForkAtAnyMomentOfAnotherThreadsRuns) {
+  if (!testing::kOthersMayAllocateDuringFork) {
+    GTEST_SKIP() << "AddressSanitizer's allocator does not survive this fork";
+  }
   WorkerPool pool;
   std::atomic<bool> stop{false};
   std::thread other([&] {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "nimble/base/error.h"
-#include "nimble/schedule/bounded.h"
+#include "nimble/schedule/many_streams.h"
 #include "nimble/schedule/one_stream.h"
 #include "nimble/schedule/verify.h"
 #include "nimble/torch/intra_op.h"
@@ -34,10 +34,8 @@ PlannedSchedule proven(BuiltSchedule built, int intra_op_threads) {
 }
 
 PlannedSchedule schedule_of(const Plan& plan, const StreamAssignment& assignment,
-                            const std::vector<double>& costs, int intra_op_threads,
-                            const BuildOptions& options = {}) {
-  return proven(build_schedule(plan.graph, assignment, costs, plan.adopted, options),
-                intra_op_threads);
+                            const std::vector<double>& costs, int intra_op_threads) {
+  return proven(build_schedule(plan.graph, assignment, costs, plan.adopted), intra_op_threads);
 }
 
 bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
@@ -145,17 +143,13 @@ class Preparation {
     for (size_t i = 0; i < costs.size(); ++i)
       result_.schedule.built.schedule.tasks[i].cost_ns = costs[i];
     if (workers() > 1 && !(result_.weights && options_.streams == 1)) {
-      BoundedOptions bounded_options;
-      bounded_options.workers = static_cast<size_t>(workers());
-      bounded_options.memory_limit_bytes = memory_limit();
-      bounded_options.uses = planned_memory_uses(result_.plan->graph, result_.plan->adopted);
-      const BoundedSchedule bounded =
-          assign_bounded_streams(dependency_dag(result_.plan->graph), costs, bounded_options);
-      result_.report.makespan_us = bounded.makespan_ns / 1000;
-      result_.report.makespan_lower_bound_us = bounded.lower_bound_ns / 1000;
-      if (bounded.assignment.streams.size() > 1)
-        consider(schedule_of(*result_.plan, bounded.assignment, costs, inside,
-                             {.memory_limit_bytes = memory_limit(), .expected = bounded.expected}));
+      ManyStreams many = build_many_streams(
+          result_.plan->graph, costs,
+          {.workers = static_cast<size_t>(workers()), .memory_limit_bytes = memory_limit()},
+          result_.plan->adopted);
+      result_.report.makespan_us = many.makespan_ns / 1000;
+      result_.report.makespan_lower_bound_us = many.lower_bound_ns / 1000;
+      if (many.built.schedule.streams.size() > 1) consider(proven(std::move(many.built), inside));
     }
     result_.report.measure_ms = microseconds_since(start) / 1000;
   }

@@ -1,0 +1,30 @@
+"""The commands of `nimble`, run as a user runs them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.serial
+
+
+def nimble(*arguments):
+    return subprocess.run(
+        [Path(sys.executable).with_name("nimble"), *arguments], capture_output=True, text=True
+    )
+
+
+def test_demo_agrees_with_eager():
+    run = nimble("demo", "mobilenet_v2", "--rounds", "2")
+    assert run.returncode == 0, run.stdout + run.stderr
+    for name in ("eager", "one stream", "many streams"):
+        assert f"  {name} " in run.stdout
+    assert "proven free of races" in run.stdout
+
+
+def test_an_unknown_network_is_refused_with_the_names_of_those_there_are():
+    run = nimble("demo", "resnet5000")
+    assert run.returncode == 2
+    assert "mobilenet_v2" in run.stderr
+    assert "Traceback" not in run.stderr
