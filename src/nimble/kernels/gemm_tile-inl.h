@@ -115,11 +115,9 @@ HWY_INLINE void finish_tile(const GemmTile& tile,
     });
     c += tile.c_row;
   });
-  if (!clamps) {
-    for (size_t m = 0; m < kRows; ++m)
-      finish_row(d, epilogue, tile.addend ? tile.addend + m * tile.addend_row : nullptr,
-                 tile.c + m * tile.c_row, static_cast<size_t>(tile.columns));
-  }
+  if (!clamps)
+    finish_rows(d, epilogue, tile.addend, tile.addend_row, tile.c,
+                static_cast<size_t>(tile.columns), kRows, tile.c_row);
 }
 
 template <size_t kRows, size_t kVectors>
