@@ -79,6 +79,11 @@ class DenseConvolution final : public Kernel {
     return static_cast<size_t>(convolution_.groups * panels_.packed_size()) * sizeof(float);
   }
 
+  PackedRange packed_range(const Part& part) const override {
+    if (convolution_.groups > 1) return {0, packed_bytes()};
+    return panels_.range(part.column_begin, part.column_end);
+  }
+
   void pack(void* const* operands, std::byte* packed) const override {
     const float* weight = static_cast<const float*>(operands[1]);
     const float* bias = convolution_.bias ? static_cast<const float*>(operands[2]) : nullptr;
@@ -89,12 +94,13 @@ class DenseConvolution final : public Kernel {
 
   void run(const KernelArguments& arguments) const override {
     const Part& part = arguments.part;
+    FetchCursor next(arguments.next);
     for (int64_t begin = part.row_begin; begin < part.row_end; begin += block_rows_) {
       const int64_t end = std::min(begin + block_rows_, part.row_end);
       if (copy_)
         window_.copy_rows(static_cast<const float*>(arguments.operands[0]), begin, end,
                           reinterpret_cast<float*>(arguments.scratch), convolution_.relu_input);
-      run_block(arguments, begin, end);
+      run_block(arguments, begin, end, next);
     }
   }
 
@@ -186,8 +192,12 @@ class DenseConvolution final : public Kernel {
         }
   }
 
-  void run_block(const KernelArguments& arguments, int64_t begin, int64_t end) const {
+  void run_block(const KernelArguments& arguments, int64_t begin, int64_t end,
+                 FetchCursor& next) const {
     const Part& part = arguments.part;
+    const PackedRange own = packed_range(part);
+    // Few weights have been fetched by the task before.
+    const bool fetched = !next.done() && own.end - own.begin <= kMostFetchedAhead;
     const float* packed = reinterpret_cast<const float*>(arguments.packed);
     const int64_t first_group = part.column_begin / group_out_;
     const int64_t last_group = (part.column_end - 1) / group_out_;
@@ -207,12 +217,16 @@ class DenseConvolution final : public Kernel {
                       .addend_row = addend_.pixel(),
                       .columns = panels_.columns_of(panel),
                       .epilogue = &convolution_.epilogue};
-        if (panels_.begin(panel + 1) < last) {
+        const bool within = panels_.begin(panel + 1) < last && !fetched;
+        if (within) {
           tile.ahead = weights + panels_.offset(panel + 1);
           tile.ahead_end = tile.ahead + panels_.depth * panels_.stride_of(panel + 1);
+        } else {
+          next.give_to(tile);
         }
         run_lines(arguments, begin, end, group, base + panels_.begin(panel),
                   static_cast<int>(panels_.vectors_of(panel)), tile);
+        if (!within) next.take_from(tile);
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "nimble/base/op_attributes.h"
+#include "nimble/kernels/kernel.h"
 
 // The register tile that dense convolutions and matrix products are made of. Instantiated once per
 // instruction set, in gemm_tile.cc; everything else calls it through a table of functions.
@@ -32,6 +33,24 @@ struct GemmTile {
   // Memory wanted soon, or null: as many lines of it as vectors are fetched per four steps of k.
   const float* ahead = nullptr;
   const float* ahead_end = nullptr;
+};
+
+// A thread's way through what its next task wants, from tile to tile.
+class FetchCursor {
+ public:
+  explicit FetchCursor(const FetchAhead& next)
+      : at_(reinterpret_cast<const float*>(next.begin)),
+        end_(reinterpret_cast<const float*>(next.end)) {}
+  bool done() const { return at_ == nullptr; }
+  void give_to(GemmTile& tile) const {
+    tile.ahead = at_;
+    tile.ahead_end = end_;
+  }
+  void take_from(const GemmTile& tile) { at_ = tile.ahead; }
+
+ private:
+  const float* at_;  // null: all is fetched
+  const float* end_;
 };
 
 struct GemmTiles {

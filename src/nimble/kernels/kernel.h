@@ -24,11 +24,26 @@ struct Work {
   Part whole() const { return {0, rows, 0, columns}; }
 };
 
+// Bytes that a thread wants soon. Addresses to fetch into a cache, never to read.
+struct FetchAhead {
+  const std::byte* begin = nullptr;
+  const std::byte* end = nullptr;
+};
+// What is fetched ahead at most: with what a task works on, it has to stay in a second-level cache.
+inline constexpr size_t kMostFetchedAhead = 512 << 10;
+
 struct KernelArguments {
   void* const* operands = nullptr;  // by operand, at its description's offset
   const std::byte* packed = nullptr;
   std::byte* scratch = nullptr;  // 64-byte aligned; contents undefined
   Part part;
+  FetchAhead next;  // what the thread's next task wants, to be fetched beside this one's work
+};
+
+struct PackedRange {
+  size_t begin = 0;
+  size_t end = 0;
+  bool operator==(const PackedRange&) const = default;
 };
 
 // One way to compute one op on tensors of known shapes. Immutable: parts of it run on several
@@ -47,6 +62,8 @@ class Kernel {
   // Constants in the form that run() wants. `operands` as of run(); only constants are looked at.
   virtual size_t packed_bytes() const { return 0; }
   virtual void pack(void* const* /*operands*/, std::byte* /*packed*/) const {}
+  // Those of the packed bytes that a part reads.
+  virtual PackedRange packed_range(const Part&) const { return {0, packed_bytes()}; }
 
   virtual void run(const KernelArguments& arguments) const = 0;
 };

@@ -139,13 +139,19 @@ class MatMulKernel final : public Kernel {
     }
   }
 
+  PackedRange packed_range(const Part& part) const override {
+    if (packed_matrices_ != 1) return {0, packed_bytes()};
+    return panels_.range(part.column_begin, part.column_end);
+  }
+
   void run(const KernelArguments& arguments) const override {
     const Part& part = arguments.part;
+    FetchCursor next(arguments.next);
     for (int64_t row = part.row_begin; row < part.row_end;) {
       const int64_t matrix = row / rows_;
       int64_t end = std::min(part.row_end, (matrix + 1) * rows_);
       if (matmul_.constant_b || copy_a_) end = std::min(end, row + block_rows_);
-      run_block(arguments, matrix, row - matrix * rows_, end - matrix * rows_);
+      run_block(arguments, matrix, row - matrix * rows_, end - matrix * rows_, next);
       row = end;
     }
   }
@@ -210,9 +216,12 @@ class MatMulKernel final : public Kernel {
     }
   }
 
-  void run_block(const KernelArguments& arguments, int64_t matrix, int64_t begin,
-                 int64_t end) const {
+  void run_block(const KernelArguments& arguments, int64_t matrix, int64_t begin, int64_t end,
+                 FetchCursor& next) const {
     const Part& part = arguments.part;
+    const PackedRange own = packed_range(part);
+    // Few weights have been fetched by the task before.
+    const bool fetched = !next.done() && own.end - own.begin <= kMostFetchedAhead;
     float* scratch = reinterpret_cast<float*>(arguments.scratch);
     const auto floats = [&](size_t i) { return static_cast<const float*>(arguments.operands[i]); };
     float* panel_scratch = scratch;
@@ -254,17 +263,20 @@ class MatMulKernel final : public Kernel {
       tile.c = c + panels_.begin(panel);
       tile.addend = addend != nullptr ? addend + panels_.begin(panel) : nullptr;
       tile.columns = panels_.columns_of(panel);
-      if (matmul_.constant_b && panels_.begin(panel + 1) < part.column_end) {
+      const bool within =
+          matmul_.constant_b && panels_.begin(panel + 1) < part.column_end && !fetched;
+      if (within) {
         tile.ahead = packed + panels_.offset(panel + 1);
         tile.ahead_end = tile.ahead + depth_ * panels_.stride_of(panel + 1);
       } else {
-        tile.ahead = nullptr;
+        next.give_to(tile);
       }
       const int vectors = static_cast<int>(panels_.vectors_of(panel));
       if (single_)
         tiles_.vectors[vectors](tile);
       else
         tiles_.run(tile, vectors, end - begin);
+      if (!within) next.take_from(tile);
     }
     if (finish_later_) finish(arguments, matrix, begin, end);
   }

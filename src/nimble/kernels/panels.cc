@@ -8,6 +8,14 @@ Panels Panels::cut(int64_t columns, int64_t depth, int64_t lanes, int64_t most) 
   return {columns, depth, lanes, (vectors + count - 1) / count};
 }
 
+PackedRange Panels::range(int64_t column_begin, int64_t column_end) const {
+  const int64_t first = column_begin / width();
+  const int64_t end = (column_end + width() - 1) / width();
+  const int64_t end_offset = end < count() ? bias_offset(end) : packed_size();
+  return {static_cast<size_t>(bias_offset(first)) * sizeof(float),
+          static_cast<size_t>(end_offset) * sizeof(float)};
+}
+
 double Panels::estimate(const GemmTiles& tiles, int64_t lines, int64_t rows) const {
   constexpr double kCallCycles = 15;   // a tile's way in and out, without
   constexpr double kRowCycles = 4;     // its rows and

@@ -26,6 +26,9 @@ struct Panels {
   int64_t offset(int64_t panel) const { return bias_offset(panel) + stride_of(panel); }
   int64_t packed_size() const { return (columns + lanes - 1) / lanes * lanes * (depth + 1); }
 
+  // Where the panels of these columns lie, in bytes.
+  PackedRange range(int64_t column_begin, int64_t column_end) const;
+
   // Panels of at most `most` vectors, as equal as they get.
   static Panels cut(int64_t columns, int64_t depth, int64_t lanes, int64_t most);
 

@@ -111,10 +111,11 @@ class Separable final : public Kernel {
 
   void run(const KernelArguments& arguments) const override {
     const Part& part = arguments.part;
+    FetchCursor next(arguments.next);
     for (int64_t row = part.row_begin; row < part.row_end; row += block_rows_) {
       const int64_t end = std::min(row + block_rows_, part.row_end);
       run_depthwise(arguments, row, end);
-      run_pointwise(arguments, row, end);
+      run_pointwise(arguments, row, end, next);
     }
   }
 
@@ -140,7 +141,8 @@ class Separable final : public Kernel {
     }
   }
 
-  void run_pointwise(const KernelArguments& arguments, int64_t begin, int64_t end) const {
+  void run_pointwise(const KernelArguments& arguments, int64_t begin, int64_t end,
+                     FetchCursor& next) const {
     static constexpr int64_t kOneRun = 0;
     const float* packed = reinterpret_cast<const float*>(arguments.packed + panels_offset());
     float* output = static_cast<float*>(arguments.operands[places_.output]);
@@ -158,8 +160,9 @@ class Separable final : public Kernel {
                     .addend_row = addend_.pixel(),
                     .columns = panels_.columns_of(panel),
                     .epilogue = &both_.pointwise.epilogue};
+      next.give_to(tile);
       for (int64_t row = begin; row < end;) {
-        const int64_t next = std::min(end, (row / line_rows_ + 1) * line_rows_);
+        const int64_t line_end = std::min(end, (row / line_rows_ + 1) * line_rows_);
         const int64_t image = row / output_.height();
         const int64_t y = row % output_.height();
         tile.a = reinterpret_cast<const float*>(arguments.scratch) +
@@ -167,9 +170,10 @@ class Separable final : public Kernel {
         tile.c = output + output_.offset(image, y) + column;
         if (addend) tile.addend = addend + addend_.offset(image, y) + column;
         tiles_.run(tile, static_cast<int>(panels_.vectors_of(panel)),
-                   (next - row) * output_.width());
-        row = next;
+                   (line_end - row) * output_.width());
+        row = line_end;
       }
+      next.take_from(tile);
     }
   }
 

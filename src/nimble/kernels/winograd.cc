@@ -118,11 +118,20 @@ class Winograd final : public Kernel {
     }
   }
 
+  PackedRange packed_range(const Part& part) const override {
+    const int64_t end = (part.column_end + panels_.width() - 1) / panels_.width();
+    const int64_t end_offset = end < panels_.count() ? panel_offset(end) : bias_offset();
+    return {static_cast<size_t>(panel_offset(part.column_begin / panels_.width())) * sizeof(float),
+            static_cast<size_t>(end_offset) * sizeof(float)};
+  }
+
   void run(const KernelArguments& arguments) const override {
     const Tiles all = tiles_of(arguments.part);
+    FetchCursor next(arguments.next);
     const int64_t block = block_of(all.count);
     for (int64_t begin = all.begin; begin < all.begin + all.count; begin += block)
-      run_block(arguments, begin, std::min(begin + block, all.begin + all.count), block);
+      run_block(arguments, begin, std::min(begin + block, all.begin + all.count), block,
+                next);
   }
 
  private:
@@ -184,8 +193,8 @@ class Winograd final : public Kernel {
           weight[k / 3 * weight_.strides[2] + k % 3 * weight_.strides[3]];
   }
 
-  void run_block(const KernelArguments& arguments, int64_t begin, int64_t end,
-                 int64_t block) const {
+  void run_block(const KernelArguments& arguments, int64_t begin, int64_t end, int64_t block,
+                 FetchCursor& next) const {
     const Part& part = arguments.part;
     float* values = reinterpret_cast<float*>(arguments.scratch);
     float* sums = values + points_ * value_stride(block);
@@ -213,10 +222,15 @@ class Winograd final : public Kernel {
                       .c_row = stride,
                       .columns = stride,
                       .epilogue = &kNothing};
-        // The next point's weights follow.
-        tile.ahead = tile.b + depth * stride;
-        tile.ahead_end = tile.ahead + depth * stride;
+        const bool last = point + 1 == points_ && panels_.begin(panel + 1) >= part.column_end;
+        if (last) {
+          next.give_to(tile);
+        } else {  // the next point's weights follow
+          tile.ahead = tile.b + depth * stride;
+          tile.ahead_end = tile.ahead + depth * stride;
+        }
         tiles_.run(tile, static_cast<int>(panels_.vectors_of(panel)), end - begin);
+        if (last) next.take_from(tile);
       }
       const int64_t column = panels_.begin(panel);
       transforms_.output(

@@ -17,10 +17,10 @@ Instance::Instance(const Plan& plan, const PlannedSchedule& planned, bool borrow
       tensors_(plan.graph.views.size()) {
   const FrameworkDispatch dispatch;
   const Schedule& schedule = planned.built.schedule;
-  arena_ =
-      at::empty({static_cast<int64_t>(schedule.arena_bytes)}, at::TensorOptions().dtype(at::kByte));
+  arena_ = allocate_pages(schedule.arena_bytes);
   make_slots(planned);
   make_tasks();
+  plan_fetches(schedule);
   staging_.resize(plan_.graph.inputs.size());
   replayer_ = std::make_unique<Replayer>(schedule, bindings_, framework_workers());
 }
@@ -49,7 +49,7 @@ void Instance::make_slots(const PlannedSchedule& planned) {
               .storage();
       slot.bind(slot.owner.mutable_data());
     } else {
-      slot.home = static_cast<char*>(arena_.mutable_data_ptr()) + schedule.placements[i].offset;
+      slot.home = arena_.get() + schedule.placements[i].offset;
       slot.bind(slot.home);
     }
   }
@@ -84,6 +84,20 @@ void Instance::make_native_task(OpId id) {
   bindings_.push_back(task.binding());
 }
 
+void Instance::plan_fetches(const Schedule& schedule) {
+  std::vector<WeightUse> uses;
+  for (const Op& op : plan_.graph.ops) {
+    WeightUse& use = uses.emplace_back();
+    if (op.call.valid()) continue;
+    const Kernel& kernel = *plan_.kernels[op.kernel.index].kernel;
+    const PackedRange range = kernel.packed_range(op.part.value_or(kernel.work().whole()));
+    use = {op.group, range.begin, range.end};
+  }
+  const std::vector<WeightUse> fetches = plan_fetching(schedule, uses, kMostFetchedAhead);
+  for (size_t i = 0; i < fetches.size(); ++i)
+    if (!plan_.graph.ops[i].call.valid()) fetches_.push_back(fetches[i]);
+}
+
 template <class TaskType>
 void Instance::release_after(OpId op, TaskType& task) {
   std::vector<MemoryId> touched;
@@ -101,7 +115,13 @@ void Instance::release_after(OpId op, TaskType& task) {
 void Instance::use(const WeightImage& weights) {
   if (weights_ == weights.id()) return;
   for (MemoryId memory : folded_memories_) slots_[memory.index].bind(weights.folded(memory));
-  for (NativeTask& task : native_tasks_) task.use_packed(weights.packed(task.group()));
+  for (size_t i = 0; i < native_tasks_.size(); ++i) {
+    native_tasks_[i].use_packed(weights.packed(native_tasks_[i].group()));
+    const WeightUse& next = fetches_[i];
+    const std::byte* packed = weights.packed(next.op);
+    if (next.begin < next.end)
+      native_tasks_[i].fetch_ahead({packed + next.begin, packed + next.end});
+  }
   weights_ = weights.id();
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "nimble/runtime/fetch_plan.h"
 #include "nimble/runtime/replayer.h"
 #include "nimble/schedule/schedule.h"
 #include "nimble/torch/framework_task.h"
@@ -39,6 +40,7 @@ class Instance {
   void make_tasks();
   void make_framework_task(OpId op);
   void make_native_task(OpId op);
+  void plan_fetches(const Schedule& schedule);
   template <class TaskType>
   void release_after(OpId op, TaskType& task);
   at::Tensor tensor_for(OpId op, ViewId view);
@@ -58,11 +60,12 @@ class Instance {
   const Plan& plan_;
   const int intra_op_threads_;
   const bool borrowed_outputs_;
-  at::Tensor arena_;
+  PageMemory arena_;
   std::deque<MemorySlot> slots_;  // by MemoryId
   std::deque<FrameworkTask> framework_tasks_;
   std::vector<CallId> framework_calls_;  // beside framework_tasks_
   std::deque<NativeTask> native_tasks_;
+  std::vector<WeightUse> fetches_;  // beside native_tasks_
   std::vector<TaskBinding> bindings_;  // by OpId
   std::vector<MemoryId> folded_memories_;
   uint64_t weights_ = 0;                                               // which image is in use

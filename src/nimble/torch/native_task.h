@@ -23,6 +23,7 @@ class NativeTask {
   }
   void last_operand_is_scratch() { has_scratch_ = true; }
   void use_packed(const std::byte* packed) { packed_ = packed; }
+  void fetch_ahead(const FetchAhead& next) { next_ = next; }
   void release_after(MemorySlot& slot) { releases_.push_back(&slot); }
   uint32_t group() const { return group_; }
 
@@ -33,7 +34,7 @@ class NativeTask {
                     operands_[i].begin_byte;
     std::byte* scratch =
         has_scratch_ ? static_cast<std::byte*>(pointers[operands_.size() - 1]) : nullptr;
-    kernel_.run({pointers.data(), packed_, scratch, part_});
+    kernel_.run({pointers.data(), packed_, scratch, part_, next_});
     for (MemorySlot* slot : releases_)
       if (slot->remaining_uses.fetch_sub(1, std::memory_order_acq_rel) == 1) slot->owner = {};
   }
@@ -53,6 +54,7 @@ class NativeTask {
   uint32_t group_;
   std::vector<Argument> operands_;
   const std::byte* packed_ = nullptr;
+  FetchAhead next_;
   bool has_scratch_ = false;
   std::vector<MemorySlot*> releases_;
 };

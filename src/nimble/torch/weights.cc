@@ -17,6 +17,10 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
+size_t aligned(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 uint64_t next_id() {
   static std::atomic<uint64_t> last{0};
   return ++last;
@@ -33,14 +37,6 @@ bool is_packed_operand(const Op& op, size_t operand, const Kernel& kernel) {
   if (const auto* matmul = attributes_of<MatMul>(op))
     return matmul->constant_b && operand >= 1 && operand <= (matmul->bias ? 2u : 1u);
   return false;
-}
-
-void WeightImage::Free::operator()(std::byte* memory) const {
-  ::operator delete(memory, std::align_val_t(kAlignment));
-}
-
-WeightImage::Block WeightImage::allocate(size_t bytes) {
-  return Block(static_cast<std::byte*>(::operator new(bytes, std::align_val_t(kAlignment))));
 }
 
 // Runs the constant ops in order and packs each op's weights as soon as they are there, so that
@@ -100,8 +96,8 @@ class WeightImage::Filler {
           const_cast<void*>(image_.plan_.recording.storages[memory.buffer.index].data()));
     if (memory.role != Role::kFolded) return nullptr;
     if (void* kept = image_.folded_[id.index]) return static_cast<std::byte*>(kept);
-    Block& block = temporary_[id.index];
-    if (!block) block = allocate(memory.bytes);
+    PageMemory& block = temporary_[id.index];
+    if (!block) block = allocate_pages(memory.bytes);
     return block.get();
   }
 
@@ -133,8 +129,8 @@ class WeightImage::Filler {
     const KernelPtr kernel =
         kernels.empty() ? plain_loops(*op.attributes, descs) : std::move(kernels.front());
     const Part whole = kernel->work().whole();
-    const Block packed = allocate(kernel->packed_bytes());
-    const Block scratch = allocate(kernel->scratch_bytes(whole));
+    const PageMemory packed = allocate_pages(kernel->packed_bytes());
+    const PageMemory scratch = allocate_pages(kernel->scratch_bytes(whole));
     kernel->pack(pointers.data(), packed.get());
     kernel->run({pointers.data(), packed.get(), scratch.get(), whole});
   }
@@ -177,7 +173,7 @@ class WeightImage::Filler {
   WeightImage& image_;
   const Graph& graph_;
   std::vector<int> pending_uses_;             // by memory
-  std::vector<Block> temporary_;              // by memory
+  std::vector<PageMemory> temporary_;          // by memory
   std::vector<bool> ready_;                   // by memory
   std::vector<size_t> to_pack_;               // ops, one of each group
   std::vector<std::vector<size_t>> waiting_;  // by memory: ops to pack
@@ -189,23 +185,34 @@ WeightImage::WeightImage(const Plan& plan)
   uint32_t groups = 0;
   for (const Op& op : graph.ops) groups = std::max(groups, op.group + 1);
   packed_.resize(groups);
+  // Addresses as offsets at first, as the size is not known before the end.
+  std::vector<std::pair<std::byte**, size_t>> packed;
+  std::vector<std::pair<void**, size_t>> folded;
+  std::vector<bool> has_place(groups);
+  std::vector<bool> is_taken(graph.memories.size());
   const auto take = [&](size_t bytes) {
-    blocks_.push_back(allocate(bytes));
-    bytes_ += bytes;
-    return blocks_.back().get();
+    const size_t place = bytes_;
+    bytes_ += aligned(bytes);
+    return place;
   };
   for (const Op& op : graph.ops) {
     const Kernel* kernel = op.call.valid() ? nullptr : plan.kernels[op.kernel.index].kernel.get();
-    if (kernel && !packed_[op.group] && kernel->packed_bytes() > 0)
-      packed_[op.group] = take(kernel->packed_bytes());
+    if (kernel && !has_place[op.group] && kernel->packed_bytes() > 0) {
+      packed.emplace_back(&packed_[op.group], take(kernel->packed_bytes()));
+      has_place[op.group] = true;
+    }
     for (size_t i = 0; i < op.operands.size(); ++i) {
       const MemoryId id = op.operands[i].memory;
       const Memory& memory = graph.memories[id.index];
-      if (memory.role != Role::kFolded || folded_[id.index]) continue;
+      if (memory.role != Role::kFolded || is_taken[id.index]) continue;
       if (kernel && is_packed_operand(op, i, *kernel)) continue;
-      folded_[id.index] = take(memory.bytes);
+      folded.emplace_back(&folded_[id.index], take(memory.bytes));
+      is_taken[id.index] = true;
     }
   }
+  memory_ = allocate_pages(bytes_);
+  for (const auto& [address, place] : packed) *address = memory_.get() + place;
+  for (const auto& [address, place] : folded) *address = memory_.get() + place;
 }
 
 WeightImage::~WeightImage() = default;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "nimble/runtime/large_pages.h"
 #include "nimble/torch/plan.h"
 
 namespace nimble {
@@ -31,17 +32,12 @@ class WeightImage {
 
  private:
   class Filler;
-  struct Free {
-    void operator()(std::byte* memory) const;
-  };
-  using Block = std::unique_ptr<std::byte, Free>;
-  static Block allocate(size_t bytes);
 
   const Plan& plan_;
   const uint64_t id_;
   std::vector<void*> folded_;       // by MemoryId
   std::vector<std::byte*> packed_;  // by group
-  std::vector<Block> blocks_;
+  PageMemory memory_;  // of all
   size_t bytes_ = 0;
 };
 
