@@ -1,5 +1,6 @@
 #include "nimble/schedule/many_streams.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "nimble/schedule/one_stream.h"
@@ -7,8 +8,14 @@
 namespace nimble {
 namespace {
 
-// Packing leaves gaps: if the arena is too large for all that is in use at once, less must be.
+// Packing leaves gaps. If the arena is too large for all that is in use at once, less must be, or
+// waits keep users of the same bytes apart.
 constexpr double kShareInUse[] = {1, 0.95, 0.9, 0.8};
+
+// Tasks never take just as long as expected: what a wait that only memory asks for costs, on
+// average. AmoebaNet on two workers, several schedules within 1 % of the same expected makespan:
+// 5.4 to 5.6 ms with 119 to 141 waits, 5.6 to 6.3 ms with 216 to 229.
+constexpr double kWaitPriceNs = 4000;
 
 constexpr uint32_t kNowhere = UINT32_MAX;
 
@@ -36,6 +43,7 @@ ManyStreams build_many_streams(const Graph& graph, const std::vector<double>& co
   const bool limited = options.memory_limit_bytes < std::numeric_limits<size_t>::max();
   if (limited) bounded.uses = planned_memory_uses(graph, unplanned_memories);
   ManyStreams best;
+  double best_price = 0;
   for (double share : kShareInUse) {
     if (limited)
       bounded.memory_limit_bytes =
@@ -44,10 +52,18 @@ ManyStreams build_many_streams(const Graph& graph, const std::vector<double>& co
     BuiltSchedule built = build_schedule(graph, assigned.assignment, cost_ns, unplanned_memories,
                                          {.memory_limit_bytes = options.memory_limit_bytes,
                                           .expected = std::move(assigned.expected)});
-    const size_t arena = built.schedule.arena_bytes;
-    if (best.built.schedule.tasks.empty() || arena < best.built.schedule.arena_bytes)
+    const double price = assigned.makespan_ns +
+                         kWaitPriceNs * static_cast<double>(built.schedule.wait_count());
+    const auto excess = [&](const BuiltSchedule& schedule) {
+      const size_t arena = schedule.schedule.arena_bytes;
+      return arena - std::min(arena, options.memory_limit_bytes);
+    };
+    if (best.built.schedule.tasks.empty() ||
+        std::pair(excess(built), price) < std::pair(excess(best.built), best_price)) {
       best = {std::move(built), assigned.makespan_ns, assigned.lower_bound_ns};
-    if (arena <= options.memory_limit_bytes) break;
+      best_price = price;
+    }
+    if (!limited) break;
   }
   return best;
 }
