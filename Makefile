@@ -18,15 +18,14 @@ test:
 	@tools/install_packages build test
 	@tools/section 'Layering' tools/check_layering.py
 	@tools/section 'Format' tools/format --check
-	@tools/section 'C++ without PyTorch' $(MAKE) --no-print-directory core
-	@tools/section 'Lint' tools/lint build-core
+	@tools/section 'Lint' $(MAKE) --no-print-directory lint
 	@tools/section 'C++ without PyTorch: AddressSanitizer, UndefinedBehaviorSanitizer' \
 	  $(MAKE) --no-print-directory core CORE=build-asan SANITIZE=address,undefined
 	@tools/section 'C++ without PyTorch: ThreadSanitizer' \
 	  $(MAKE) --no-print-directory core CORE=build-tsan SANITIZE=thread
 	@tools/section 'Package' $(MAKE) --no-print-directory package
-	@tools/section 'C++ with PyTorch: build' $(call configure,-DNIMBLE_TESTS=ON)
-	@tools/section 'C++ with PyTorch' $(CTEST) --test-dir build
+	@tools/section 'C++: build' $(call configure,-DNIMBLE_TESTS=ON)
+	@tools/section 'C++' $(CTEST) --test-dir build
 	@tools/section 'Python' .venv/bin/pytest -q -n $(JOBS) --maxprocesses=4 -m 'not serial and not long'
 	@tools/section 'Python, one at a time' \
 	  bash -c '.venv/bin/pytest -q -m "serial and not long" || [ $$? = 5 ]'  # 5: there are none

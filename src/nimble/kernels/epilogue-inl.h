@@ -117,8 +117,8 @@ HWY_INLINE V reciprocal(D d, V x) {
 
 #if HWY_TARGET == HWY_AVX3
 // 1 / (1 + 2^t), t = -x / ln 2, in half the instructions that exp_of and reciprocal take together:
-// 2^t = 2^floor(t) p(t - floor(t)), p through the nodes of Chebyshev on [0, 1], and the last step of
-// the reciprocal gives 0 where 2^t is infinite.
+// 2^t = 2^floor(t) p(t - floor(t)), p through the nodes of Chebyshev on [0, 1], and the last step
+// of the reciprocal gives 0 where 2^t is infinite.
 HWY_INLINE __m512 sigmoid_of(__m512 x) {
   constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
   const __m512 one = _mm512_set1_ps(1.0f);
@@ -351,8 +351,7 @@ void activate_rows(D d, const Activation& activation, float* row, size_t count, 
 template <class D>
 void activate_rows(D d, const Activation& activation, float* row, size_t count, size_t rows,
                    int64_t stride) {
-#define NIMBLE_ACTIVATE(kind) \
-  internal::activate_rows<kind>(d, activation, row, count, rows, stride)
+#define NIMBLE_ACTIVATE(kind) internal::activate_rows<kind>(d, activation, row, count, rows, stride)
   if (activation.kind == ActivationKind::kNone) return;
   NIMBLE_VISIT_ACTIVATION(activation.kind, NIMBLE_ACTIVATE)
 #undef NIMBLE_ACTIVATE

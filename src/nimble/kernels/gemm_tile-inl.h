@@ -141,7 +141,7 @@ void gemm_tile(const GemmTile& tile) {
   size_t stride = static_cast<size_t>(tile.a_row) * sizeof(float);
   const float* b = tile.b;
   const char* ahead = reinterpret_cast<const char*>(tile.ahead ? tile.ahead : tile.b);
-  const size_t ahead_step = tile.ahead ? kVectors * 64 : 0;
+  const char* ahead_end = reinterpret_cast<const char*>(tile.ahead ? tile.ahead_end : tile.b);
   for (int64_t r = 0; r < tile.run_count; ++r) {
     const char* a[Tile::kPointers];
     const char* first = reinterpret_cast<const char*>(tile.a + tile.runs[r]);
@@ -154,7 +154,7 @@ void gemm_tile(const GemmTile& tile) {
         NIMBLE_UNROLL(kVectors, v) {
           prefetch_far(ahead + v * 64);
         });
-        ahead += ahead_step;
+        ahead += ahead < ahead_end ? kVectors * 64 : 0;
       }
       // Opaque, or the compiler makes an induction variable of every row and runs out of registers.
       NIMBLE_UNROLL(Tile::kPointers, p) {

@@ -54,16 +54,20 @@ void GemmTiles::run(GemmTile& whole, int vectors, int64_t rows) const {
   const int64_t count = (rows + max_rows[vectors] - 1) / max_rows[vectors];
   const int64_t small = rows / count;
   const int64_t larger = rows % count;  // tiles with one row more, first
+  const int64_t reach = tile.run_count * (tile.run_length / 4) * 16 * vectors;  // of one tile
   for (int64_t i = 0; i < count; ++i) {
     const int64_t height = small + (i < larger ? 1 : 0);
+    if (tile.ahead != nullptr) {
+      const int64_t left = (whole.ahead_end - tile.ahead + 15) / 16;
+      const int64_t share = (left + count - i - 1) / (count - i) * 16;
+      tile.ahead_end = tile.ahead + std::min(share, reach);
+    }
     tiles[vectors][height](tile);
     tile.a += height * tile.a_row;
     tile.c += height * tile.c_row;
     if (tile.addend != nullptr) tile.addend += height * tile.addend_row;
-    if (tile.ahead != nullptr) {
-      tile.ahead += tile.run_count * (tile.run_length / 4) * 16 * vectors;
-      if (tile.ahead >= tile.ahead_end) tile.ahead = nullptr;
-    }
+    if (tile.ahead != nullptr)
+      tile.ahead = tile.ahead_end < whole.ahead_end ? tile.ahead_end : nullptr;
   }
   whole.ahead = tile.ahead;
 }

@@ -30,7 +30,8 @@ struct GemmTile {
   int64_t addend_row = 0;
   int64_t columns = 0;  // that exist, of the panel's vectors * lanes; > (vectors - 1) * lanes
   const Epilogue* epilogue = nullptr;
-  // Memory wanted soon, or null: as many lines of it as vectors are fetched per four steps of k.
+  // Memory wanted soon, or null: up to its end, as many lines of it as vectors are fetched per four
+  // steps of k.
   const float* ahead = nullptr;
   const float* ahead_end = nullptr;
 };
@@ -68,8 +69,9 @@ struct GemmTiles {
   // In place.
   void (*activate)(const Activation&, float* row, int64_t count) = nullptr;
 
-  // Any number of rows, cut into tiles of about the same size.
-  void run(GemmTile& tile, int vectors, int64_t rows) const;  // moves tile.ahead on
+  // Any number of rows, cut into tiles of about the same size. Each fetches an equal share of what
+  // is ahead, so that memory has time to answer; tile.ahead moves on, and is null at the end.
+  void run(GemmTile& tile, int vectors, int64_t rows) const;
 };
 
 // Those of the best instruction set at hand.

@@ -62,7 +62,7 @@ class Kernel {
   // Constants in the form that run() wants. `operands` as of run(); only constants are looked at.
   virtual size_t packed_bytes() const { return 0; }
   virtual void pack(void* const* /*operands*/, std::byte* /*packed*/) const {}
-  // Those of the packed bytes that a part reads.
+  // The packed bytes that a part reads, but for a few: what is worth fetching ahead.
   virtual PackedRange packed_range(const Part&) const { return {0, packed_bytes()}; }
 
   virtual void run(const KernelArguments& arguments) const = 0;

@@ -68,6 +68,8 @@ struct AlignedBytes {
   std::vector<std::byte> storage;
 };
 
+std::byte* const kNowhere = nullptr;
+
 size_t output_count(const OpAttributes& attributes) {
   const auto* chain = std::get_if<Chain>(&attributes);
   return chain ? chain->outputs.size() : 1;
@@ -130,7 +132,13 @@ TEST_P(FamilyTest, EveryKernelAgreesWithThePlainLoopsOnEveryTarget) {
           }
           for (const Part& part : parts) {
             AlignedBytes scratch(kernel->scratch_bytes(part));
-            kernel->run({pointers.data(), packed.data(), scratch.data(), part});
+            const PackedRange range = kernel->packed_range(part);
+            ASSERT_LE(range.begin, range.end);
+            ASSERT_LE(range.end, kernel->packed_bytes());
+            // Nothing is there: it may be fetched, not read.
+            const FetchAhead next =
+                round == 0 ? FetchAhead() : FetchAhead{kNowhere + 64, kNowhere + 4096};
+            kernel->run({pointers.data(), packed.data(), scratch.data(), part, next});
           }
           for (size_t i = 0; i < actual.size(); ++i) {
             if (i < inputs) {

@@ -130,8 +130,7 @@ class Winograd final : public Kernel {
     FetchCursor next(arguments.next);
     const int64_t block = block_of(all.count);
     for (int64_t begin = all.begin; begin < all.begin + all.count; begin += block)
-      run_block(arguments, begin, std::min(begin + block, all.begin + all.count), block,
-                next);
+      run_block(arguments, begin, std::min(begin + block, all.begin + all.count), block, next);
   }
 
  private:

@@ -1,7 +1,6 @@
 #include "nimble/runtime/large_pages.h"
 
 #include <cstdlib>
-#include <new>
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -30,7 +29,7 @@ PageMemory allocate_pages(size_t bytes) {
   const size_t page = large ? kLargePage : tuning::kCacheLine;
   const size_t size = round_up(bytes > 0 ? bytes : 1, page);
   auto* memory = static_cast<std::byte*>(size < bytes ? nullptr : std::aligned_alloc(page, size));
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) throw OutOfMemory(bytes);
 #ifdef __linux__
   if (large) madvise(memory, size, MADV_HUGEPAGE);  // a wish: without, small pages serve
 #endif

@@ -52,8 +52,8 @@ ManyStreams build_many_streams(const Graph& graph, const std::vector<double>& co
     BuiltSchedule built = build_schedule(graph, assigned.assignment, cost_ns, unplanned_memories,
                                          {.memory_limit_bytes = options.memory_limit_bytes,
                                           .expected = std::move(assigned.expected)});
-    const double price = assigned.makespan_ns +
-                         kWaitPriceNs * static_cast<double>(built.schedule.wait_count());
+    const double price =
+        assigned.makespan_ns + kWaitPriceNs * static_cast<double>(built.schedule.wait_count());
     const auto excess = [&](const BuiltSchedule& schedule) {
       const size_t arena = schedule.schedule.arena_bytes;
       return arena - std::min(arena, options.memory_limit_bytes);

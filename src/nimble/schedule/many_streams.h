@@ -12,8 +12,9 @@ namespace nimble {
 
 struct ManyStreamsOptions {
   size_t workers = 1;
-  // What a wait on another worker costs, with the results that it has to bring to this core. Of 200,
-  // 1000, 3000 and 6000 on AmoebaNet, DARTS and NASNet-A mobile, 1000 was the fastest or next to it.
+  // What a wait on another worker costs, with the results that it has to bring to this core. Of
+  // 200, 1000, 3000 and 6000 on AmoebaNet, DARTS and NASNet-A mobile, 1000 was the fastest or next
+  // to it.
   double wait_ns = 1000;
   size_t search_steps = 2000;
   // For the arena. Not kept if even one op at a time needs more.

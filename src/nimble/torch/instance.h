@@ -65,7 +65,7 @@ class Instance {
   std::deque<FrameworkTask> framework_tasks_;
   std::vector<CallId> framework_calls_;  // beside framework_tasks_
   std::deque<NativeTask> native_tasks_;
-  std::vector<WeightUse> fetches_;  // beside native_tasks_
+  std::vector<WeightUse> fetches_;     // beside native_tasks_
   std::vector<TaskBinding> bindings_;  // by OpId
   std::vector<MemoryId> folded_memories_;
   uint64_t weights_ = 0;                                               // which image is in use

@@ -173,7 +173,7 @@ class WeightImage::Filler {
   WeightImage& image_;
   const Graph& graph_;
   std::vector<int> pending_uses_;             // by memory
-  std::vector<PageMemory> temporary_;          // by memory
+  std::vector<PageMemory> temporary_;         // by memory
   std::vector<bool> ready_;                   // by memory
   std::vector<size_t> to_pack_;               // ops, one of each group
   std::vector<std::vector<size_t>> waiting_;  // by memory: ops to pack

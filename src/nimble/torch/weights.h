@@ -37,7 +37,7 @@ class WeightImage {
   const uint64_t id_;
   std::vector<void*> folded_;       // by MemoryId
   std::vector<std::byte*> packed_;  // by group
-  PageMemory memory_;  // of all
+  PageMemory memory_;               // of all
   size_t bytes_ = 0;
 };
 
