@@ -101,13 +101,23 @@ HWY_INLINE V scaled(D d, V x, V n) {
   return hn::Mul(hn::Mul(x, power_of_two(d, half)), power_of_two(d, hn::Sub(whole, half)));
 }
 
-// 1 / x for x in [1, infinity]; NaN stays. Division would take as long as all the rest of a
-// sigmoid.
+// 1 / x for x that are neither large nor small; NaN stays. Division would take as long as all the
+// rest of an activation.
+template <class D, class V>
+HWY_INLINE V moderate_reciprocal(D d, V x) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+  const V estimate = hn::ApproximateReciprocal(x);
+  return hn::MulAdd(estimate, hn::NegMulAdd(x, estimate, hn::Set(d, 1.0f)), estimate);
+#else
+  return hn::Div(hn::Set(d, 1.0f), x);
+#endif
+}
+
+// 1 / x for x in [1, infinity]; NaN stays.
 template <class D, class V>
 HWY_INLINE V reciprocal(D d, V x) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
-  const V estimate = hn::ApproximateReciprocal(x);
-  const V better = hn::MulAdd(estimate, hn::NegMulAdd(x, estimate, hn::Set(d, 1.0f)), estimate);
+  const V better = moderate_reciprocal(d, x);
   const auto is_infinite = hn::Eq(x, hn::Set(d, std::numeric_limits<float>::infinity()));
   return hn::IfThenElse(is_infinite, hn::Zero(d), better);
 #else
@@ -186,7 +196,7 @@ HWY_INLINE V tanh_of(D d, V x) {
   q = hn::MulAdd(q, y2, hn::Set(d, 1.18534705686654e-04f));
   q = hn::MulAdd(q, y2, hn::Set(d, 2.26843463243900e-03f));
   q = hn::MulAdd(q, y2, hn::Set(d, 4.89352518554385e-03f));
-  const V t = hn::Div(hn::Mul(y, p), q);
+  const V t = hn::Mul(hn::Mul(y, p), internal::moderate_reciprocal(d, q));
   const V one = hn::Set(d, 1.0f);
   return hn::IfThenElse(hn::Ge(hn::Abs(x), hn::Set(d, 8.6f)), hn::CopySign(one, x), t);
 }
@@ -209,7 +219,7 @@ HWY_INLINE V erf_of(D d, V x) {
   q = hn::MulAdd(q, y2, hn::Set(d, -1.68282697438203e-03f));
   q = hn::MulAdd(q, y2, hn::Set(d, -7.37332916720468e-03f));
   q = hn::MulAdd(q, y2, hn::Set(d, -1.42647390514189e-02f));
-  const V e = hn::Div(hn::Mul(y, p), q);
+  const V e = hn::Mul(hn::Mul(y, p), internal::moderate_reciprocal(d, q));
   const V one = hn::Set(d, 1.0f);
   return hn::IfThenElse(hn::Ge(hn::Abs(x), limit), hn::CopySign(one, x), e);
 }

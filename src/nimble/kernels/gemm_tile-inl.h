@@ -128,7 +128,19 @@ void gemm_tile(const GemmTile& tile) {
   const size_t lanes = hn::Lanes(d);
 
   Tile t;
-  if (tile.bias != nullptr) {
+  if (tile.goes_on) {
+    const size_t tail = static_cast<size_t>(tile.columns) - (kVectors - 1) * lanes;
+    const float* c = tile.c;
+    NIMBLE_UNROLL(kRows, m) {
+      const hn::ScalableTag<float> dd;
+      NIMBLE_UNROLL(kVectors, v) {
+        const float* from = c + v * hn::Lanes(dd);
+        t.sum[m * kVectors + v] =
+            v + 1 < kVectors ? hn::LoadU(dd, from) : load_first(dd, from, tail);
+      });
+      c += tile.c_row;
+    });
+  } else if (tile.bias != nullptr) {
     NIMBLE_UNROLL(kRows * kVectors, i) {
       t.sum[i] = hn::Load(d, tile.bias + (i % kVectors) * hn::Lanes(hn::ScalableTag<float>()));
     });

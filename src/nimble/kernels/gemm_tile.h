@@ -24,6 +24,7 @@ struct GemmTile {
   int64_t run_length = 0;
   const float* b = nullptr;     // [run_count * run_length][vectors * lanes], 64-byte aligned
   const float* bias = nullptr;  // [vectors * lanes], 64-byte aligned, or null
+  bool goes_on = false;         // sums begin with what c has; no bias
   float* c = nullptr;
   int64_t c_row = 0;
   const float* addend = nullptr;  // null: none

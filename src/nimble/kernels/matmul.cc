@@ -11,6 +11,10 @@ namespace nimble {
 namespace {
 
 constexpr int64_t kBlockBytes = 1 << 20;  // of `a`, while it meets all of b
+// Of `a` in one stretch of k, while it meets that stretch of all of b: so that b, if constant, is
+// read from far away only once.
+constexpr int64_t kStretchBytes = 512 << 10;
+constexpr int64_t kShortestStretch = 512;
 
 // One operand as matrices, one per index of the output's dims in front of the last two.
 class Matrices {
@@ -61,9 +65,10 @@ class Matrices {
 //
 //   for each matrix, or all of them as one if they have b in common and their rows follow
 //     for each block of rows of a (b constant) or all (b not constant)
-//       for each panel of b
-//         pack it, if it is not constant
-//         tiles
+//       for each stretch of k (b constant) or all of it (b not constant)
+//         for each panel of b
+//           pack it, if it is not constant
+//           tiles
 class MatMulKernel final : public Kernel {
  public:
   MatMulKernel(const MatMul& matmul, std::span<const TensorDesc> operands, const GemmTiles& tiles,
@@ -96,7 +101,8 @@ class MatMulKernel final : public Kernel {
       rows_ *= batch_;
       batch_ = 1;
     }
-    const int64_t most = std::max<int64_t>(kBlockBytes / std::max<int64_t>(depth_ * 4, 1), 1);
+    plan_stretches();
+    const int64_t most = std::max<int64_t>(kBlockBytes / std::max<int64_t>(stretch_ * 4, 1), 1);
     const int64_t blocks = std::max<int64_t>((rows_ + most - 1) / most, 1);
     block_rows_ = std::max<int64_t>((rows_ + blocks - 1) / blocks, 1);
     single_ = batch_ * rows_ == 1 && !copy_a_;
@@ -159,6 +165,15 @@ class MatMulKernel final : public Kernel {
  private:
   size_t panel_floats() const { return static_cast<size_t>(panels_.width() * (depth_ + 1)); }
 
+  void plan_stretches() {
+    stretch_ = std::max<int64_t>(depth_, 1);
+    if (!matmul_.constant_b || batch_ * rows_ == 1) return;
+    const int64_t most =
+        std::max(kStretchBytes / 4 / std::max<int64_t>(rows_, 1), kShortestStretch);
+    const int64_t count = (stretch_ + most - 1) / most;
+    stretch_ = (stretch_ + count - 1) / count;
+  }
+
   // A bias of one row is where sums begin. Any other one is added behind: as the addend if that is
   // all, else row by row.
   void plan_bias() {
@@ -218,13 +233,8 @@ class MatMulKernel final : public Kernel {
 
   void run_block(const KernelArguments& arguments, int64_t matrix, int64_t begin, int64_t end,
                  FetchCursor& next) const {
-    const Part& part = arguments.part;
-    const PackedRange own = packed_range(part);
-    // Few weights have been fetched by the task before.
-    const bool fetched = !next.done() && own.end - own.begin <= kMostFetchedAhead;
     float* scratch = reinterpret_cast<float*>(arguments.scratch);
     const auto floats = [&](size_t i) { return static_cast<const float*>(arguments.operands[i]); };
-    float* panel_scratch = scratch;
     const float* packed = reinterpret_cast<const float*>(arguments.packed) +
                           (packed_matrices_ > 1 ? matrix * panels_.packed_size() : 0);
 
@@ -233,9 +243,7 @@ class MatMulKernel final : public Kernel {
                   .a_row = a_.row(),
                   .runs = &kNoOffset,
                   .run_count = 1,
-                  .run_length = depth_,
-                  .c_row = output_.row(),
-                  .epilogue = &epilogue_};
+                  .c_row = output_.row()};
     if (copy_a_) {
       float* copied = scratch + (!matmul_.constant_b ? panel_floats() : 0);
       copy_rows(tile.a, end - begin, copied);
@@ -249,10 +257,33 @@ class MatMulKernel final : public Kernel {
       addend = floats(addend_index_) + addend_.offset(matrix) + begin * addend_.row();
       tile.addend_row = addend_.row();
     }
-    for (int64_t panel = part.column_begin / panels_.width();
-         panels_.begin(panel) < part.column_end; ++panel) {
+    const float* a = tile.a;
+    for (int64_t k = 0; k == 0 || k < depth_; k += stretch_) {
+      tile.a = a + k;
+      tile.run_length = std::min(stretch_, depth_ - k);
+      run_stretch(arguments, matrix, k, end - begin, packed, c, addend, tile, next);
+    }
+    if (finish_later_) finish(arguments, matrix, begin, end);
+  }
+
+  void run_stretch(const KernelArguments& arguments, int64_t matrix, int64_t k, int64_t rows,
+                   const float* packed, float* c, const float* addend, GemmTile& tile,
+                   FetchCursor& next) const {
+    static const Epilogue kNothing;
+    const Part& part = arguments.part;
+    const auto floats = [&](size_t i) { return static_cast<const float*>(arguments.operands[i]); };
+    float* panel_scratch = reinterpret_cast<float*>(arguments.scratch);
+    const PackedRange own = packed_range(part);
+    // Few weights have been fetched by the task before.
+    const bool fetched = !next.done() && own.end - own.begin <= kMostFetchedAhead;
+    const bool last_stretch = k + stretch_ >= depth_;
+    tile.goes_on = k > 0;
+    tile.epilogue = last_stretch ? &epilogue_ : &kNothing;
+    if (!last_stretch) addend = nullptr;
+    const int64_t first = part.column_begin / panels_.width();
+    for (int64_t panel = first; panels_.begin(panel) < part.column_end; ++panel) {
       if (matmul_.constant_b) {
-        tile.b = packed + panels_.offset(panel);
+        tile.b = packed + panels_.offset(panel) + k * panels_.stride_of(panel);
         tile.bias = packed + panels_.bias_offset(panel);
       } else {
         pack_bias(bias_index_ != 0 ? floats(bias_index_) : nullptr, panel, panel_scratch);
@@ -263,11 +294,14 @@ class MatMulKernel final : public Kernel {
       tile.c = c + panels_.begin(panel);
       tile.addend = addend != nullptr ? addend + panels_.begin(panel) : nullptr;
       tile.columns = panels_.columns_of(panel);
-      const bool within =
-          matmul_.constant_b && panels_.begin(panel + 1) < part.column_end && !fetched;
+      const bool last_panel = panels_.begin(panel + 1) >= part.column_end;
+      const bool within = matmul_.constant_b && !(last_panel && last_stretch) && !fetched;
       if (within) {
-        tile.ahead = packed + panels_.offset(panel + 1);
-        tile.ahead_end = tile.ahead + depth_ * panels_.stride_of(panel + 1);
+        const int64_t then = last_panel ? first : panel + 1;
+        const int64_t from = last_panel ? k + stretch_ : k;
+        const int64_t depth = std::min(stretch_, depth_ - from);
+        tile.ahead = packed + panels_.offset(then) + from * panels_.stride_of(then);
+        tile.ahead_end = tile.ahead + depth * panels_.stride_of(then);
       } else {
         next.give_to(tile);
       }
@@ -275,10 +309,9 @@ class MatMulKernel final : public Kernel {
       if (single_)
         tiles_.vectors[vectors](tile);
       else
-        tiles_.run(tile, vectors, end - begin);
+        tiles_.run(tile, vectors, rows);
       if (!within) next.take_from(tile);
     }
-    if (finish_later_) finish(arguments, matrix, begin, end);
   }
 
   void copy_rows(const float* a, int64_t rows, float* to) const {
@@ -324,6 +357,7 @@ class MatMulKernel final : public Kernel {
   Panels panels_;
   int64_t packed_matrices_ = 0;
   int64_t block_rows_ = 1;
+  int64_t stretch_ = 1;        // of k
   bool bias_rows_ = false;     // the bias has more than one row
   bool finish_later_ = false;  // the epilogue is not the tiles'
   bool copy_a_ = false;

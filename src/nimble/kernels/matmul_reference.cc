@@ -104,6 +104,9 @@ std::vector<KernelCase> matmul_test_cases() {
   for (int64_t m : {1, 2, 5, 17, 33})
     for (int64_t k : {1, 3, 40})
       for (int64_t n : {1, 7, 16, 50, 130}) list.push_back(plain(m, k, n));
+  // Deep enough for several stretches of k.
+  list.push_back(plain(260, 1030, 20, {true, 1.0F, true, finish(gelu, true, relu)}));
+  list.push_back(plain(300, 700, 17, {true, 1.0F, false, {}}));
   list.push_back(plain(3, 0, 20));
   list.push_back(plain(0, 5, 20));
   list.push_back(plain(3, 5, 0));
