@@ -240,6 +240,9 @@ std::vector<KernelCase> convolution_test_cases() {
                             .kernel_width = 2,
                             .stride = {2, 2},
                             .more_output = {1, 1}}));
+  // Deep and large enough for stretches of input channels.
+  list.push_back(make_case({.in = 600, .height = 15, .width = 30, .out = 65},
+                           finish(relu(), true, {ActivationKind::kSilu})));
   // First layers.
   list.push_back(make_case({.in = 3,
                             .height = 19,

@@ -17,6 +17,12 @@ constexpr int64_t kBlockBytes = 1 << 20;
 // Of the output, up to which unfolding may be worth its memory.
 constexpr int64_t kUnfoldedWidth = 36;
 constexpr double kCopyCycles = 0.2;  // per float of a copy
+// Deep 1x1 convolutions whose input is too large for one block, and whose weights would then come
+// from far away for every block: channels are taken in stretches of which all pixels fit.
+constexpr int64_t kStretchBytes = 512 << 10;
+constexpr int64_t kShortestStretch = 256;
+constexpr int64_t kManyWeightBytes = 128 << 10;
+constexpr double kStretchedShare = 0.97;  // of the time, as expected
 
 // Where windows are read: in the input itself, in a padded copy of rows, or in a copy where every
 // pixel is followed by those right of it in its window. The latter takes more memory, but the
@@ -28,12 +34,14 @@ constexpr const char* kReadingNames[] = {"", " copy", " unfold"};
 //
 //   for each block of rows
 //     copy and pad its input, if it cannot be read in place
-//     for each panel of output channels
-//       for each line of pixels: tiles
+//     for each stretch of input channels, usually all of them
+//       for each panel of output channels
+//         for each line of pixels: tiles
 class DenseConvolution final : public Kernel {
  public:
   DenseConvolution(const Convolution& convolution, std::span<const TensorDesc> operands,
-                   const GemmTiles& tiles, int64_t most_vectors, Reading reading)
+                   const GemmTiles& tiles, int64_t most_vectors, Reading reading,
+                   bool in_stretches = false)
       : convolution_(convolution),
         window_(convolution, operands, reading == Reading::kUnfolded),
         tiles_(tiles),
@@ -54,12 +62,23 @@ class DenseConvolution final : public Kernel {
     panels_ = Panels::cut(group_out_, depth, tiles.lanes, most_vectors);
     single_ = output_.batch() * output_.height() * output_.width() == 1;
     plan_reads();
+    stretch_ = std::max<int64_t>(run_length_, 1);
+    if (in_stretches) plan_stretches();
     plan_blocks();
   }
 
   std::string name() const override {
     return message("convolution.dense ", single_ ? 1 : tiles_.max_rows[panels_.vectors], "x",
-                   panels_.width(), kReadingNames[static_cast<size_t>(reading_)]);
+                   panels_.width(), kReadingNames[static_cast<size_t>(reading_)],
+                   stretch_ < run_length_ ? message(" by ", stretch_) : "");
+  }
+
+  // Whether the weights would come from far away more than once.
+  bool wants_stretches() const {
+    return window_.pointwise() && convolution_.groups == 1 && reading_ == Reading::kInPlace &&
+           block_rows_ < output_.batch() * output_.height() &&
+           packed_bytes() > static_cast<size_t>(kManyWeightBytes) &&
+           run_length_ >= 2 * kShortestStretch;
   }
 
   Work work() const override {
@@ -100,7 +119,8 @@ class DenseConvolution final : public Kernel {
       if (copy_)
         window_.copy_rows(static_cast<const float*>(arguments.operands[0]), begin, end,
                           reinterpret_cast<float*>(arguments.scratch), convolution_.relu_input);
-      run_block(arguments, begin, end, next);
+      for (int64_t k = 0; k == 0 || k < run_length_; k += stretch_)
+        run_block(arguments, begin, end, k, next);
     }
   }
 
@@ -157,9 +177,18 @@ class DenseConvolution final : public Kernel {
     }
   }
 
+  void plan_stretches() {
+    const int64_t pixels = output_.batch() * output_.height() * output_.width();
+    const int64_t most =
+        std::max(kStretchBytes / 4 / std::max<int64_t>(pixels, 1), kShortestStretch);
+    const int64_t count = (stretch_ + most - 1) / most;
+    stretch_ = (stretch_ + count - 1) / count;
+  }
+
   void plan_blocks() {
+    const int64_t channels = stretch_ < run_length_ ? stretch_ : input_.sizes[1];
     const int64_t row_floats =
-        std::max<int64_t>(copy_ ? copied_row_ : input_.sizes[1] * input_.sizes[3], 1);
+        std::max<int64_t>(copy_ ? copied_row_ : channels * input_.sizes[3], 1);
     const int64_t row_bytes =
         4 * (row_floats * convolution_.stride[0] + output_.width() * output_.channels());
     const int64_t rows = std::max<int64_t>(output_.batch() * output_.height(), 1);
@@ -192,9 +221,12 @@ class DenseConvolution final : public Kernel {
         }
   }
 
-  void run_block(const KernelArguments& arguments, int64_t begin, int64_t end,
+  // The input channels from k on, if they are taken in stretches.
+  void run_block(const KernelArguments& arguments, int64_t begin, int64_t end, int64_t k,
                  FetchCursor& next) const {
+    static const Epilogue kNothing;
     const Part& part = arguments.part;
+    const bool last_stretch = k + stretch_ >= run_length_;
     const PackedRange own = packed_range(part);
     // Few weights have been fetched by the task before.
     const bool fetched = !next.done() && own.end - own.begin <= kMostFetchedAhead;
@@ -210,41 +242,48 @@ class DenseConvolution final : public Kernel {
         GemmTile tile{.a_row = pixel_step_,
                       .runs = runs_.data(),
                       .run_count = static_cast<int64_t>(runs_.size()),
-                      .run_length = run_length_,
-                      .b = weights + panels_.offset(panel),
+                      .run_length = std::min(stretch_, run_length_ - k),
+                      .b = weights + panels_.offset(panel) + k * panels_.stride_of(panel),
                       .bias = weights + panels_.bias_offset(panel),
+                      .goes_on = k > 0,
                       .c_row = output_.pixel(),
                       .addend_row = addend_.pixel(),
                       .columns = panels_.columns_of(panel),
-                      .epilogue = &convolution_.epilogue};
-        const bool within = panels_.begin(panel + 1) < last && !fetched;
+                      .epilogue = last_stretch ? &convolution_.epilogue : &kNothing};
+        const bool last_panel = panels_.begin(panel + 1) >= last;
+        const bool within = !(last_panel && last_stretch) && !fetched;
         if (within) {
-          tile.ahead = weights + panels_.offset(panel + 1);
-          tile.ahead_end = tile.ahead + panels_.depth * panels_.stride_of(panel + 1);
+          const int64_t then = last_panel ? first : panel + 1;
+          const int64_t from = last_panel ? k + stretch_ : k;
+          const int64_t depth =
+              stretch_ < run_length_ ? std::min(stretch_, run_length_ - from) : panels_.depth;
+          tile.ahead = weights + panels_.offset(then) + from * panels_.stride_of(then);
+          tile.ahead_end = tile.ahead + depth * panels_.stride_of(then);
         } else {
           next.give_to(tile);
         }
-        run_lines(arguments, begin, end, group, base + panels_.begin(panel),
-                  static_cast<int>(panels_.vectors_of(panel)), tile);
+        run_lines(arguments, begin, end, group * group_in_ + k, base + panels_.begin(panel),
+                  static_cast<int>(panels_.vectors_of(panel)), last_stretch, tile);
         if (!within) next.take_from(tile);
       }
     }
   }
 
-  void run_lines(const KernelArguments& arguments, int64_t begin, int64_t end, int64_t group,
-                 int64_t column, int vectors, GemmTile& tile) const {
+  void run_lines(const KernelArguments& arguments, int64_t begin, int64_t end, int64_t channel,
+                 int64_t column, int vectors, bool adds, GemmTile& tile) const {
     const float* input = copy_ ? reinterpret_cast<const float*>(arguments.scratch)
                                : static_cast<const float*>(arguments.operands[0]);
     float* output = static_cast<float*>(arguments.operands[output_index_]) + column;
     const float* addend =
-        addend_index_ == 0 ? nullptr
-                           : static_cast<const float*>(arguments.operands[addend_index_]) + column;
+        addend_index_ == 0 || !adds
+            ? nullptr
+            : static_cast<const float*>(arguments.operands[addend_index_]) + column;
     for (int64_t row = begin; row < end;) {
       const int64_t next = std::min(end, (row / line_rows_ + 1) * line_rows_);
       const int64_t image = row / output_.height();
       const int64_t y = row % output_.height();
       tile.a =
-          input + group * group_in_ +
+          input + channel +
           (copy_ ? window_.copied_offset(row, begin) : image * input_.strides[0] + y * row_step_);
       tile.c = output + output_.offset(image, y);
       tile.addend = addend != nullptr ? addend + addend_.offset(image, y) : nullptr;
@@ -278,6 +317,7 @@ class DenseConvolution final : public Kernel {
   int64_t copied_row_ = 0;
   int64_t line_rows_ = 1;
   int64_t block_rows_ = 1;
+  int64_t stretch_ = 1;  // of input channels
   bool single_ = false;  // one pixel in all
 };
 
@@ -307,8 +347,13 @@ std::vector<RankedKernel> dense_convolution_candidates(const Convolution& convol
         cycles += kCopyCycles * static_cast<double>(lines * rows) *
                   static_cast<double>(operands[0].sizes[1] *
                                       (reading == Reading::kUnfolded ? window.kernel[1] : 1));
-      list.push_back({cycles, std::make_shared<DenseConvolution>(convolution, operands, tiles, most,
-                                                                 reading)});
+      const auto make = [&](bool in_stretches) {
+        return std::make_shared<DenseConvolution>(convolution, operands, tiles, most, reading,
+                                                  in_stretches);
+      };
+      const auto kernel = make(false);
+      if (kernel->wants_stretches()) list.push_back({cycles * kStretchedShare, make(true)});
+      list.push_back({cycles, kernel});
     }
   };
   const Reading usual = in_place ? Reading::kInPlace : Reading::kCopied;

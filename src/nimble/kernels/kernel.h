@@ -37,7 +37,7 @@ struct KernelArguments {
   const std::byte* packed = nullptr;
   std::byte* scratch = nullptr;  // 64-byte aligned; contents undefined
   Part part;
-  FetchAhead next;  // what the thread's next task wants, to be fetched beside this one's work
+  FetchAhead next = {};  // what the thread's next task wants, to be fetched beside this one's work
 };
 
 struct PackedRange {
