@@ -24,9 +24,9 @@ inline constexpr size_t kCacheLine = 64;
 inline constexpr int kPollsBetweenYields = 32;
 
 // How long a worker spins for another before it sleeps. Within a replay the one waited for is at
-// work, so a wait is as long as the plan misjudged a task; and where cores are virtual, a thread that
-// sleeps gives its core away and gets it back late. The spin yields to whoever needs the core. On a
-// busy host MobileNetV2 took 6.5 ms (median) instead of 13.8 ms with a spin of 25 us.
+// work, so a wait is as long as the plan misjudged a task; and where cores are virtual, a thread
+// that sleeps gives its core away and gets it back late. The spin yields to whoever needs the core.
+// On a busy host MobileNetV2 took 6.5 ms (median) instead of 13.8 ms with a spin of 25 us.
 inline constexpr std::chrono::nanoseconds kWaitSpin = std::chrono::milliseconds(1);
 
 // How long a helper spins for the next replay. Not measured against other values: longer than a
