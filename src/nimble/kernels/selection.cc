@@ -22,8 +22,7 @@ constexpr int kFewestRuns = 3;
 // One that is so much slower than another at its first run will not become the fastest.
 constexpr double kHopeless = 1.3;
 // Packed weights of this size are not in a core's own cache when their turn comes in a replay. They
-// are timed from memory: else Winograd's four times as many weights would seem to cost nothing
-// (ResNet-101: 45 instead of 42 ms).
+// are timed from memory: else Winograd's four times as many weights would seem to cost nothing.
 constexpr size_t kFarBytes = 512 << 10;
 
 class PlainLoops : public Kernel {

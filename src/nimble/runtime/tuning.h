@@ -26,12 +26,12 @@ inline constexpr int kPollsBetweenYields = 32;
 // How long a worker spins for another before it sleeps. Within a replay the one waited for is at
 // work, so a wait is as long as the plan misjudged a task; and where cores are virtual, a thread
 // that sleeps gives its core away and gets it back late. The spin yields to whoever needs the core.
-// On a busy host MobileNetV2 took 6.5 ms (median) instead of 13.8 ms with a spin of 25 us.
+// One run each on a busy host, whose load changes: MobileNetV2 6.5 ms (median), 13.8 with 25 us.
 inline constexpr std::chrono::nanoseconds kWaitSpin = std::chrono::milliseconds(1);
 
-// How long a helper spins for the next replay. Not measured against other values: longer than a
-// wait, as a caller that replays in a loop needs some time in between (binding inputs, Python), and
-// short against a framework's op on all cores.
+// How long a helper spins for the next replay. Not measured against other values: a caller that
+// replays in a loop needs some time in between (binding inputs, Python); short against a
+// framework's op on all cores, and nobody is at work for it as in a replay.
 inline constexpr std::chrono::nanoseconds kIdleSpin = std::chrono::microseconds(50);
 
 }  // namespace nimble::tuning

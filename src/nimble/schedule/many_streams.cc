@@ -14,9 +14,8 @@ namespace {
 constexpr double kShareInUse[] = {1, 0.95, 0.9, 0.8};
 
 // Tasks never take just as long as expected: what a wait that only memory asks for costs, as a
-// share of the average task. AmoebaNet on two workers, 24 us a task, several schedules within 1 %
-// of the same expected makespan: 5.4 to 5.6 ms with 119 to 141 waits, 5.6 to 6.3 ms with 216 to
-// 229.
+// share of the average task. An estimate from AmoebaNet on two workers, 24 us a task, with several
+// memory limits and wait costs: 5.4 to 5.8 ms with 119 to 151 waits, 5.6 to 6.3 ms with 216 to 229.
 constexpr double kPriceOfWait = 0.15;
 
 constexpr uint32_t kNowhere = UINT32_MAX;

@@ -56,8 +56,8 @@ constexpr double kNativeTolerance = 1e-4;    // of our kernels, relative to the 
 constexpr double kWinogradTolerance = 1e-3;  // likewise, if the user allows them
 constexpr double kRoundingFactor = 16;       // of how the framework itself responds to rounding
 constexpr double kMostRounding = 1e-2;
-// Several streams in place of one. Near a tie one measurement says little: Inception-v3, which has
-// one long chain, was once kept on two streams and then took 33 instead of 31 ms.
+// Several streams in place of one. Near a tie one measurement says little: Inception-v3 was once
+// kept on two streams and then took 33 instead of 31 ms.
 constexpr double kClearlyFaster = 0.97;
 
 double largest_finite(const at::Tensor& tensor) {
