@@ -22,6 +22,9 @@ from nimble.bench import competitors, reference, workloads
 #: A call shorter than this is timed together with its neighbours: reading the clock costs 50 ns.
 _SAMPLE_S = 200e-6
 
+#: A core that gives less than this share of its peak is shared with somebody.
+_WHOLE_CORE = 0.9
+
 
 class Commands:
     """What the parent may ask for; each answer is plain data."""
@@ -32,10 +35,20 @@ class Commands:
     def describe(self, workload, shared, with_onnx):
         return reference.describe(workloads.load(workload), shared, with_onnx)
 
-    def fma_peak(self):
-        """GFLOP/s of one thread, None if this build cannot measure it."""
-        measure = getattr(nimble._C, "measure_fma_peak_gflops", None)
-        return measure() if measure else None
+    def fma_peak(self, threads=1):
+        """GFLOP/s of each of the threads, all of them at work."""
+        return nimble._C.measure_fma_peak_gflops(threads)
+
+    def wait_for_cores(self, threads, peak, limit_s):
+        """Loads all cores until each gives its peak; False if they do not in time.
+
+        Virtual cores that were idle may be put on the same real one, and stay there for a while.
+        """
+        end = time.perf_counter() + limit_s
+        while self.fma_peak(threads) < _WHOLE_CORE * peak:
+            if time.perf_counter() > end:
+                return False
+        return True
 
     def prepare(self, workload, competitor, setting, shared):
         competitor = competitors.load(competitor)

@@ -18,6 +18,11 @@ TOLERANCE = 1e-3
 #: For everything but `prepare`: long enough for any that is still alive.
 _ANSWER_LIMIT_S = 600.0
 
+#: How long to wait for whole cores before a turn, and how many rounds may be played for one in
+#: which every turn began and ended with them.
+_CORES_LIMIT_S = 2.0
+_MOST_TRIES = 3
+
 
 @dataclass(frozen=True)
 class Options:
@@ -58,10 +63,13 @@ class _Match:
         self._progress.step(f"{self._workload}: eager's results, operations, ONNX file")
         referee = self._start("referee")
         self._facts = self._ask(referee, "describe", self._workload, self._shared, with_onnx)
+        self._referee = referee
+        self._peak = self._ask(referee, "fma_peak")
 
         rows, children = {}, {}
         for name, module in modules.items():
             self._progress.step(f"{self._workload}: preparing {module.LABEL}")
+            self._cores_are_whole()  # some choose by measuring
             rows[name] = {"competitor": name, "label": module.LABEL, "status": "ok"}
             try:
                 children[name] = self._prepare(name, module, rows[name])
@@ -70,11 +78,10 @@ class _Match:
             except _Missing as reason:
                 rows[name] |= {"status": "missing", "reason": str(reason)}
 
-        peaks = [self._ask(referee, "fma_peak")]
         self._progress.step(f"{self._workload}: timing {len(children)} competitors in turns")
-        rounds = self._take_turns(rows, children)
-        peaks.append(self._ask(referee, "fma_peak"))
-        return self._sum_up(rows, rounds, max((p for p in peaks if p), default=None))
+        rounds, whole = self._take_turns(rows, children)
+        self._peak = max(self._peak, self._ask(referee, "fma_peak"))
+        return self._sum_up(rows, rounds, whole)
 
     def _start(self, name):
         folder = self._folder / name
@@ -111,34 +118,51 @@ class _Match:
             row["reason"] = f"differs from eager by {row['difference']:.1e} of the largest output"
         return child
 
+    def _cores_are_whole(self, wait_s=_CORES_LIMIT_S):
+        threads = self._options.threads
+        return self._ask(self._referee, "wait_for_cores", threads, self._peak, wait_s)
+
     def _take_turns(self, rows, children):
-        """Seconds of every sample of every round, of those who came through."""
+        """Seconds of every sample of every round, of those who came through, and which rounds had
+        the machine to themselves."""
         rounds = {name: [] for name in children}
-        for number in range(self._options.rounds):
-            self._progress.part(number, self._options.rounds)
+        whole = []
+        wanted = self._options.rounds
+        while sum(whole) < wanted and len(whole) < _MOST_TRIES * wanted:
+            self._progress.part(sum(whole), wanted)
+            whole.append(True)
             for name in list(rounds):
+                whole[-1] &= self._cores_are_whole()
                 try:
                     rounds[name].append(self._ask(children[name], "run", self._options.slice_s))
                 except ChildFailed as failure:
                     rows[name] |= {"status": "failed", "reason": str(failure)}
                     del rounds[name]
+                whole[-1] &= self._cores_are_whole(wait_s=0)
         for name in list(rounds):
             rows[name]["run_peak_mib"] = self._ask(children[name], "run_peak_mib")
-        return rounds
+        return rounds, whole
 
-    def _sum_up(self, rows, rounds, peak):
+    def _sum_up(self, rows, rounds, whole):
+        """By the rounds with whole cores; by all, if there are too few of these."""
         facts, threads = self._facts, self._options.threads
-        for name, of_rounds in rounds.items():
-            rows[name] |= _statistics(of_rounds, rounds.get("eager"))
-            if peak:
-                seconds = rows[name]["median_ms"] / 1e3
-                rows[name]["share_of_peak"] = facts["flops"] / seconds / (threads * peak * 1e9)
+        enough = sum(whole) >= min(3, self._options.rounds)
+        counted = {
+            name: [r for r, good in zip(of_rounds, whole) if good or not enough]
+            for name, of_rounds in rounds.items()
+        }
+        for name, of_rounds in counted.items():
+            rows[name] |= _statistics(of_rounds, counted.get("eager"))
+            seconds = rows[name]["median_ms"] / 1e3
+            rows[name]["share_of_peak"] = facts["flops"] / seconds / (threads * self._peak * 1e9)
         return {
             "name": self._workload,
             "inputs": facts["inputs"],
             "flops": facts["flops"],
             "parameters": facts["parameters"],
-            "fma_peak_gflops_per_thread": peak,
+            "fma_peak_gflops_per_thread": self._peak,
+            "rounds_played": len(whole),
+            "rounds_counted": len(whole) if not enough else sum(whole),
             "paper_speedup": PAPER_SPEEDUP.get(self._workload),
             "results": list(rows.values()),
             **_against_fastest_peer(rows),

@@ -21,6 +21,8 @@ def of_workload(workload):
             if (ratio := workload[f"{name}_to_fastest_peer"])
         ]
         lines.append("; ".join([f"  fastest peer: {workload['fastest_peer']}", *ratios]))
+    counted, played = workload["rounds_counted"], workload["rounds_played"]
+    lines.append(f"  {counted} rounds count of {played}; the cores were not ours alone in the others")
     return "\n".join(lines) + "\n"
 
 
@@ -51,8 +53,7 @@ def _title(workload):
     shapes = ", ".join("x".join(map(str, shape)) for shape in workload["inputs"])
     title = f"{workload['name']}: {shapes}, {workload['flops'] / 1e9:.4g} GFLOP"
     title += f", {workload['parameters'] / 1e6:.3g} M parameters"
-    if peak := workload["fma_peak_gflops_per_thread"]:
-        title += f", FMA peak {peak:.1f} GFLOP/s a thread"
+    title += f", FMA peak {workload['fma_peak_gflops_per_thread']:.1f} GFLOP/s a thread"
     if paper := workload["paper_speedup"]:
         title += f"; the paper has {paper}x on a V100"
     return title
@@ -69,7 +70,7 @@ def _line(row):
         ratio_spread = f"{row['speedup_p10']:.2f}-{row['speedup_p90']:.2f}"
     check = "WRONG" if row["status"] == "wrong" else f"{row['difference']:.0e}"
     memory = f"{row['prepare_peak_mib']:.0f}/{row['run_peak_mib']:.0f}"
-    share = f"{100 * row['share_of_peak']:.0f} %" if "share_of_peak" in row else "n/a"
+    share = f"{100 * row['share_of_peak']:.0f} %"
     line = f"{name}{row['median_ms']:>10.3f} {spread:>17} {ratio:>8} {ratio_spread:>13} {check:>8}"
     line += f" {row['prepare_s']:>10.2f} {memory:>16} {share:>8}  {row['settings']}"
     return line + (f"  ({row['reason']})" if "reason" in row else "")

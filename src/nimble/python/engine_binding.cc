@@ -146,7 +146,8 @@ py::dict report_of(const Engine& engine) {
 }  // namespace
 
 void bind_engine(py::module_& module) {
-  module.def("measure_fma_peak_gflops", &fma_peak_gflops, py::call_guard<py::gil_scoped_release>());
+  module.def("measure_fma_peak_gflops", &fma_peak_gflops, py::arg("threads") = 1,
+             py::call_guard<py::gil_scoped_release>());
   py::class_<ModuleWatch, std::shared_ptr<ModuleWatch>>(module, "ModuleWatch")
       .def(py::init<>())
       .def("add_dict", &ModuleWatch::add_dict)

@@ -37,6 +37,18 @@ std::string how(const Plan& plan, const Op& op) {
   return name + ", result adopted";
 }
 
+// Of a task by a kernel of ours, what selection measured for its share of the op; 0: not known.
+double cost_alone_ns(const Plan& plan, const Op& op) {
+  if (op.call.valid()) return 0;
+  const KernelChoice& choice = plan.kernels[op.kernel.index];
+  if (!op.part) return choice.ns;
+  const auto elements = [](const Part& part) {
+    return static_cast<double>(part.row_end - part.row_begin) *
+           static_cast<double>(part.column_end - part.column_begin);
+  };
+  return choice.ns * elements(*op.part) / elements(choice.kernel->work().whole());
+}
+
 size_t count_framework_ops(const Graph& graph) {
   return static_cast<size_t>(std::count_if(graph.ops.begin(), graph.ops.end(),
                                            [](const Op& op) { return op.call.valid(); }));
@@ -111,13 +123,14 @@ std::string explain(const Engine& engine) {
   else
     out << "one stream: nothing to run side by side, or one thread\n";
   write_native(out, engine);
-  out << "\n task worker   cost us  op and how it is replayed  [module]\n";
+  out << "\n task worker   cost us  alone us  op and how it is replayed  [module]\n";
   const std::vector<size_t> stream_of = stream_of_tasks(schedule);
   for (size_t i = 0; i < schedule.tasks.size(); ++i) {
-    char head[48];
-    std::snprintf(head, sizeof head, "%5zu %6zu %9.1f  ", i, stream_of[i],
-                  schedule.tasks[i].cost_ns / 1000);
-    out << head << how(engine.plan(), engine.plan().graph.ops[i]);
+    const Op& op = engine.plan().graph.ops[i];
+    char head[64];
+    std::snprintf(head, sizeof head, "%5zu %6zu %9.1f %9.1f  ", i, stream_of[i],
+                  schedule.tasks[i].cost_ns / 1000, cost_alone_ns(engine.plan(), op) / 1000);
+    out << head << how(engine.plan(), op);
     if (!schedule.tasks[i].module.empty()) out << "  [" << schedule.tasks[i].module << "]";
     out << "\n";
   }

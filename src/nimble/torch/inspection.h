@@ -24,10 +24,10 @@ std::vector<std::string> verify(const Engine& engine);
 std::string graph_text(const Engine& engine);
 std::string graph_dot(const Engine& engine);
 
-// Replays once and says when each task ran, for Perfetto.
+// Replays a few times and says when each task of the last replay ran, for Perfetto.
 std::string timeline(Engine& engine, const std::vector<at::Tensor>& inputs);
 
-// What one thread of this machine can do at most, in GFLOP/s; takes a moment to measure.
-double fma_peak_gflops();
+// What each of so many threads can do at most at the same time, in GFLOP/s; takes a moment.
+double fma_peak_gflops(int threads);
 
 }  // namespace nimble
