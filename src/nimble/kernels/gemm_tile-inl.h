@@ -8,6 +8,7 @@
 
 #include <hwy/highway.h>
 
+#include <type_traits>
 #include <utility>
 
 #include "nimble/kernels/epilogue-inl.h"
@@ -32,121 +33,143 @@ template <class F, size_t... kI>
 HWY_INLINE void unrolled(std::index_sequence<kI...>, const F& f) {
   (f(std::integral_constant<size_t, kI>()), ...);
 }
-#define NIMBLE_UNROLL(n, i) unrolled(std::make_index_sequence<(n)>(), [&](auto i) HWY_ATTR __attribute__((always_inline))
+#define NIMBLE_IN_REGISTERS HWY_ATTR __attribute__((always_inline))
+#define NIMBLE_UNROLL(n, i) unrolled(std::make_index_sequence<(n)>(), [&](auto i) NIMBLE_IN_REGISTERS
 
 // Into the second-level cache.
 HWY_INLINE void prefetch_far(const void* p) {
   __builtin_prefetch(p, 0, 2);
 }
 
-template <size_t kRows, size_t kVectors>
+// Columns are vectors, the last of which may be a half one: on some processors that takes half the
+// time, and few channels are multiples of 16.
+using FullTag = hn::ScalableTag<float>;
+#if HWY_TARGET <= HWY_AVX3
+using HalfTag = hn::Half<FullTag>;
+#else
+using HalfTag = FullTag;
+#endif
+
+template <class DLast>
+HWY_INLINE hn::Vec<DLast> as_last(hn::Vec<FullTag> v) {
+  if constexpr (std::is_same_v<DLast, FullTag>)
+    return v;
+  else
+    return hn::LowerHalf(DLast(), v);
+}
+
+template <size_t kRows, size_t kVectors, class DLast>
 struct RegisterTile {
-  using D = hn::ScalableTag<float>;
+  using D = FullTag;
   using V = hn::Vec<D>;
+  static constexpr size_t kWhole = kVectors - 1;  // vectors before the last one
   // Rows of `a` per pointer: [p], [p + stride] and [p + 2 * stride] need no register of their own.
   static constexpr size_t kRowsPerPointer = 3;
   static constexpr size_t kPointers = (kRows + kRowsPerPointer - 1) / kRowsPerPointer;
 
-  V sum[kRows * kVectors];
+  V sum[kWhole > 0 ? kRows * kWhole : 1];
+  hn::Vec<DLast> last[kRows];
 
   HWY_INLINE void step(const char* const (&a)[kPointers], size_t stride, size_t k, const float* b) {
     const D d;
     V panel[kVectors];
-    NIMBLE_UNROLL(kVectors, v) {
-      panel[v] = hn::Load(d, b + v * hn::Lanes(D()));
+    NIMBLE_UNROLL(kWhole, v) {
+      panel[v] = hn::Load(D(), b + v * hn::Lanes(D()));
     });
+    const hn::Vec<DLast> end = hn::Load(DLast(), b + kWhole * hn::Lanes(d));
     NIMBLE_UNROLL(kRows, m) {
       const char* row = a[m / kRowsPerPointer] + (m % kRowsPerPointer) * stride;
       const V value = hn::Set(d, reinterpret_cast<const float*>(row)[k]);
-      NIMBLE_UNROLL(kVectors, v) {
-        sum[m * kVectors + v] = hn::MulAdd(value, panel[v], sum[m * kVectors + v]);
+      NIMBLE_UNROLL(kWhole, v) {
+        sum[m * kWhole + v] = hn::MulAdd(value, panel[v], sum[m * kWhole + v]);
       });
+      last[m] = hn::MulAdd(as_last<DLast>(value), end, last[m]);
+    });
+  }
+
+  HWY_INLINE void clamp(const ClampBounds& bounds) {
+    const D d;
+    const V low = hn::Set(d, bounds.low), high = hn::Set(d, bounds.high);
+    NIMBLE_UNROLL(kRows * kWhole, i) {
+      sum[i] = at_most(at_least(sum[i], low), high);
+    });
+    NIMBLE_UNROLL(kRows, m) {
+      last[m] = at_most(at_least(last[m], as_last<DLast>(low)), as_last<DLast>(high));
+    });
+  }
+
+  // Calls f(sum, tag, address) for each whole vector, g(...) for the last one of each row.
+  template <class F, class G>
+  HWY_INLINE void with_memory(auto* row, int64_t row_step, const F& f, const G& g) {
+    NIMBLE_UNROLL(kRows, m) {
+      NIMBLE_UNROLL(kWhole, v) {
+        f(sum[m * kWhole + v], row + v * hn::Lanes(D()));
+      });
+      g(last[m], row + kWhole * hn::Lanes(D()));
+      row += row_step;
     });
   }
 };
 
 // From sums to results in memory.
-template <size_t kRows, size_t kVectors>
-HWY_INLINE void finish_tile(const GemmTile& tile,
-                            hn::Vec<hn::ScalableTag<float>> (&sum)[kRows * kVectors]) {
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<hn::ScalableTag<float>>;
-  const size_t lanes = hn::Lanes(d);
+template <size_t kRows, size_t kVectors, class DLast>
+HWY_INLINE void finish_tile(const GemmTile& tile, RegisterTile<kRows, kVectors, DLast>& t) {
+  const FullTag d;
+  using V = hn::Vec<FullTag>;
+  using VLast = hn::Vec<DLast>;
   const Epilogue& epilogue = *tile.epilogue;
   ClampBounds first, last;
   const bool clamps = is_clamp(epilogue.first, first) && is_clamp(epilogue.last, last);
-  if (clamps && epilogue.first.kind != ActivationKind::kNone) {
-    const V low = hn::Set(d, first.low), high = hn::Set(d, first.high);
-    NIMBLE_UNROLL(kRows * kVectors, i) {
-      sum[i] = at_most(at_least(sum[i], low), high);
-    });
-  }
-  const size_t tail = static_cast<size_t>(tile.columns) - (kVectors - 1) * lanes;
-  if (clamps && tile.addend != nullptr) {
-    const float* addend = tile.addend;
-    NIMBLE_UNROLL(kRows, m) {
-      const hn::ScalableTag<float> dd;
-      NIMBLE_UNROLL(kVectors, v) {
-        V& x = sum[m * kVectors + v];
-        const float* from = addend + v * hn::Lanes(dd);
-        if (v + 1 < kVectors)
-          x = hn::Add(x, hn::LoadU(dd, from));
-        else
-          x = hn::Add(x, load_first(dd, from, tail));
-      });
-      addend += tile.addend_row;
-    });
-  }
-  if (clamps && epilogue.last.kind != ActivationKind::kNone) {
-    const V low = hn::Set(d, last.low), high = hn::Set(d, last.high);
-    NIMBLE_UNROLL(kRows * kVectors, i) {
-      sum[i] = at_most(at_least(sum[i], low), high);
-    });
-  }
-  float* c = tile.c;
-  NIMBLE_UNROLL(kRows, m) {
-    const hn::ScalableTag<float> dd;
-    NIMBLE_UNROLL(kVectors, v) {
-      float* to = c + v * hn::Lanes(dd);
-      if (v + 1 < kVectors)
-        hn::StoreU(sum[m * kVectors + v], dd, to);
-      else
-        store_first(dd, sum[m * kVectors + v], to, tail);
-    });
-    c += tile.c_row;
-  });
+  if (clamps && epilogue.first.kind != ActivationKind::kNone) t.clamp(first);
+  const size_t tail = static_cast<size_t>(tile.columns) - (kVectors - 1) * hn::Lanes(d);
+  if (clamps && tile.addend != nullptr)
+    t.with_memory(
+        tile.addend, tile.addend_row,
+        [](V& x, const float* from) NIMBLE_IN_REGISTERS {
+          x = hn::Add(x, hn::LoadU(FullTag(), from));
+        },
+        [tail](VLast& x, const float* from) NIMBLE_IN_REGISTERS {
+          x = hn::Add(x, load_first(DLast(), from, tail));
+        });
+  if (clamps && epilogue.last.kind != ActivationKind::kNone) t.clamp(last);
+  t.with_memory(
+      tile.c, tile.c_row,
+      [](V& x, float* to) NIMBLE_IN_REGISTERS { hn::StoreU(x, FullTag(), to); },
+      [tail](VLast& x, float* to) NIMBLE_IN_REGISTERS { store_first(DLast(), x, to, tail); });
   if (!clamps)
     finish_rows(d, epilogue, tile.addend, tile.addend_row, tile.c,
                 static_cast<size_t>(tile.columns), kRows, tile.c_row);
 }
 
-template <size_t kRows, size_t kVectors>
+template <size_t kRows, size_t kVectors, class DLast>
 void gemm_tile(const GemmTile& tile) {
-  using Tile = RegisterTile<kRows, kVectors>;
-  const typename Tile::D d;
+  using Tile = RegisterTile<kRows, kVectors, DLast>;
+  using V = hn::Vec<FullTag>;
+  using VLast = hn::Vec<DLast>;
+  const FullTag d;
   constexpr size_t kUnroll = 4;
   const size_t lanes = hn::Lanes(d);
 
   Tile t;
   if (tile.goes_on) {
     const size_t tail = static_cast<size_t>(tile.columns) - (kVectors - 1) * lanes;
-    const float* c = tile.c;
-    NIMBLE_UNROLL(kRows, m) {
-      const hn::ScalableTag<float> dd;
-      NIMBLE_UNROLL(kVectors, v) {
-        const float* from = c + v * hn::Lanes(dd);
-        t.sum[m * kVectors + v] =
-            v + 1 < kVectors ? hn::LoadU(dd, from) : load_first(dd, from, tail);
-      });
-      c += tile.c_row;
-    });
+    t.with_memory(
+        static_cast<const float*>(tile.c), tile.c_row,
+        [](V& x, const float* from) NIMBLE_IN_REGISTERS { x = hn::LoadU(FullTag(), from); },
+        [tail](VLast& x, const float* from) NIMBLE_IN_REGISTERS {
+          x = load_first(DLast(), from, tail);
+        });
   } else if (tile.bias != nullptr) {
-    NIMBLE_UNROLL(kRows * kVectors, i) {
-      t.sum[i] = hn::Load(d, tile.bias + (i % kVectors) * hn::Lanes(hn::ScalableTag<float>()));
-    });
+    t.with_memory(
+        tile.bias, 0,
+        [](V& x, const float* from) NIMBLE_IN_REGISTERS { x = hn::Load(FullTag(), from); },
+        [](VLast& x, const float* from) NIMBLE_IN_REGISTERS { x = hn::Load(DLast(), from); });
   } else {
-    NIMBLE_UNROLL(kRows * kVectors, i) {
-      t.sum[i] = hn::Zero(hn::ScalableTag<float>());
+    NIMBLE_UNROLL(kRows * (kVectors - 1), i) {
+      t.sum[i] = hn::Zero(FullTag());
+    });
+    NIMBLE_UNROLL(kRows, m) {
+      t.last[m] = hn::Zero(DLast());
     });
   }
 
@@ -195,7 +218,7 @@ void gemm_tile(const GemmTile& tile) {
       b += kVectors * lanes;
     }
   }
-  finish_tile<kRows, kVectors>(tile, t.sum);
+  finish_tile(tile, t);
 }
 
 // One row, the sum over k cut into several chains: with few accumulators each waits for itself.
@@ -233,16 +256,19 @@ void gemv_tile(const GemmTile& tile) {
       });
     }
   }
-  V sum[kVectors];
+  RegisterTile<1, kVectors, D> t;
   NIMBLE_UNROLL(kVectors, v) {
-    sum[v] = part[v];
+    V sum = part[v];
     NIMBLE_UNROLL(kChains - 1, u) {
-      sum[v] = hn::Add(sum[v], part[(u + 1) * kVectors + v]);
+      sum = hn::Add(sum, part[(u + 1) * kVectors + v]);
     });
-    if (tile.bias != nullptr)
-      sum[v] = hn::Add(sum[v], hn::Load(D(), tile.bias + v * hn::Lanes(D())));
+    if (tile.bias != nullptr) sum = hn::Add(sum, hn::Load(D(), tile.bias + v * hn::Lanes(D())));
+    if constexpr (v + 1 < kVectors)
+      t.sum[v] = sum;
+    else
+      t.last[0] = sum;
   });
-  finish_tile<1, kVectors>(tile, sum);
+  finish_tile(tile, t);
 }
 
 // to[k * to_row + c] = scale * from[c * from_column + k] for c < columns, k < depth.

@@ -15,7 +15,8 @@ namespace nimble::HWY_NAMESPACE {
 
 template <size_t kVectors, size_t... kRows>
 void list_tiles(GemmTiles& table, std::index_sequence<kRows...>) {
-  ((table.tiles[kVectors][kRows + 1] = gemm_tile<kRows + 1, kVectors>), ...);
+  ((table.tiles[kVectors][kRows + 1] = gemm_tile<kRows + 1, kVectors, FullTag>), ...);
+  ((table.half_tiles[kVectors][kRows + 1] = gemm_tile<kRows + 1, kVectors, HalfTag>), ...);
   table.vectors[kVectors] = gemv_tile<kVectors>;
   table.max_rows[kVectors] = sizeof...(kRows);
 }
@@ -24,6 +25,7 @@ template <size_t... kVectors>
 GemmTiles make_tiles(std::index_sequence<kVectors...>) {
   GemmTiles table;
   table.lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
+  table.half_lanes = static_cast<int64_t>(hn::Lanes(HalfTag()));
   table.max_vectors = sizeof...(kVectors);
   (list_tiles<kVectors + 1>(table, std::make_index_sequence<max_tile_rows(kVectors + 1)>()), ...);
   table.transpose = transpose_columns;
@@ -54,6 +56,8 @@ void GemmTiles::run(GemmTile& whole, int vectors, int64_t rows) const {
   const int64_t count = (rows + max_rows[vectors] - 1) / max_rows[vectors];
   const int64_t small = rows / count;
   const int64_t larger = rows % count;  // tiles with one row more, first
+  const auto& of_height =
+      tile.columns <= (vectors - 1) * lanes + half_lanes ? half_tiles[vectors] : tiles[vectors];
   const int64_t reach = tile.run_count * (tile.run_length / 4) * 16 * vectors;  // of one tile
   for (int64_t i = 0; i < count; ++i) {
     const int64_t height = small + (i < larger ? 1 : 0);
@@ -62,7 +66,7 @@ void GemmTiles::run(GemmTile& whole, int vectors, int64_t rows) const {
       const int64_t share = (left + count - i - 1) / (count - i) * 16;
       tile.ahead_end = tile.ahead + std::min(share, reach);
     }
-    tiles[vectors][height](tile);
+    of_height[height](tile);
     tile.a += height * tile.a_row;
     tile.c += height * tile.c_row;
     if (tile.addend != nullptr) tile.addend += height * tile.addend_row;

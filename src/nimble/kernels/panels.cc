@@ -29,11 +29,14 @@ double Panels::estimate(const GemmTiles& tiles, int64_t lines, int64_t rows) con
   double cycles = 0;
   for (int64_t panel = 0; panel < count(); ++panel) {
     const int64_t width = vectors_of(panel);
+    const bool half = columns_of(panel) <= (width - 1) * lanes + tiles.half_lanes &&
+                      tiles.half_lanes < tiles.lanes;
     const int64_t most = tiles.max_rows[width];
     const int64_t calls = (rows + most - 1) / most;
     for (int64_t i = 0; i < calls; ++i) {
       const int64_t height = rows / calls + (i < rows % calls ? 1 : 0);
-      const double products = static_cast<double>(height * width) / 2;
+      const double products =
+          static_cast<double>(height) * (static_cast<double>(width) - (half ? 0.5 : 0)) / 2;
       const double loads = static_cast<double>(height + width) / 1.8;
       const double latency = 4;
       // The panel comes from the second-level cache if it does not fit into the first.
