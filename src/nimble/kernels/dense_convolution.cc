@@ -24,6 +24,12 @@ constexpr int64_t kShortestStretch = 256;
 constexpr int64_t kManyWeightBytes = 128 << 10;
 constexpr double kStretchedShare = 0.97;  // of the time, as expected
 
+// Few weights and an output that comes from far away: small blocks, and where the next one will be
+// written is fetched beside the work on this one.
+constexpr int64_t kFarOutputBytes = 2 << 20;
+constexpr int64_t kFewWeightBytes = 128 << 10;
+constexpr int64_t kSmallBlockBytes = 256 << 10;
+
 // Where windows are read: in the input itself, in a padded copy of rows, or in a copy where every
 // pixel is followed by those right of it in its window. The latter takes more memory, but the
 // windows of all rows are then evenly spaced, and tiles may go over the end of a row.
@@ -116,16 +122,29 @@ class DenseConvolution final : public Kernel {
     FetchCursor next(arguments.next);
     for (int64_t begin = part.row_begin; begin < part.row_end; begin += block_rows_) {
       const int64_t end = std::min(begin + block_rows_, part.row_end);
+      FetchCursor output_of_next =
+          output_rows(arguments, end, std::min(end + block_rows_, part.row_end));
       if (copy_)
         window_.copy_rows(static_cast<const float*>(arguments.operands[0]), begin, end,
                           reinterpret_cast<float*>(arguments.scratch), convolution_.relu_input);
       for (int64_t k = 0; k == 0 || k < run_length_; k += stretch_)
-        run_block(arguments, begin, end, k, next);
+        run_block(arguments, begin, end, k,
+                  fetches_output_ && end < part.row_end ? output_of_next : next);
     }
   }
 
  private:
   static constexpr int64_t kSlack = 16;
+
+  // The lines of some rows of the output; they follow each other.
+  FetchCursor output_rows(const KernelArguments& arguments, int64_t begin, int64_t end) const {
+    if (!fetches_output_ || begin == end) return FetchCursor({});
+    const auto* output = static_cast<const float*>(arguments.operands[output_index_]);
+    const auto row = [&](int64_t y) {
+      return reinterpret_cast<const std::byte*>(output + y * output_.width() * output_.pixel());
+    };
+    return FetchCursor({row(begin), row(end)});
+  }
 
   // Where the windows' elements are, and which rows make one line of evenly spaced pixels.
   void plan_reads() {
@@ -192,8 +211,12 @@ class DenseConvolution final : public Kernel {
     const int64_t row_bytes =
         4 * (row_floats * convolution_.stride[0] + output_.width() * output_.channels());
     const int64_t rows = std::max<int64_t>(output_.batch() * output_.height(), 1);
+    fetches_output_ = !copy_ && output_.pixel() == output_.channels() && output_.rows_follow() &&
+                      output_.images_follow() && output_.numel() * 4 > kFarOutputBytes &&
+                      packed_bytes() <= static_cast<size_t>(kFewWeightBytes);
+    const int64_t block_bytes = fetches_output_ ? kSmallBlockBytes : kBlockBytes;
     // Blocks of about the same size.
-    const int64_t most = std::max<int64_t>(kBlockBytes / row_bytes, 1);
+    const int64_t most = std::max<int64_t>(block_bytes / row_bytes, 1);
     const int64_t blocks = (rows + most - 1) / most;
     block_rows_ = (rows + blocks - 1) / blocks;
     if (copy_)  // windows overlap: taller blocks, or most of the copying is done twice
@@ -251,7 +274,7 @@ class DenseConvolution final : public Kernel {
                       .columns = panels_.columns_of(panel),
                       .epilogue = last_stretch ? &convolution_.epilogue : &kNothing};
         const bool last_panel = panels_.begin(panel + 1) >= last;
-        const bool within = !(last_panel && last_stretch) && !fetched;
+        const bool within = !(last_panel && last_stretch) && !fetched && !fetches_output_;
         if (within) {
           const int64_t then = last_panel ? first : panel + 1;
           const int64_t from = last_panel ? k + stretch_ : k;
@@ -319,6 +342,7 @@ class DenseConvolution final : public Kernel {
   int64_t block_rows_ = 1;
   int64_t stretch_ = 1;  // of input channels
   bool single_ = false;  // one pixel in all
+  bool fetches_output_ = false;
 };
 
 }  // namespace

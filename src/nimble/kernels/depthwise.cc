@@ -217,6 +217,8 @@ const TileSet* find_tile_set(int64_t width, int64_t stride, int64_t dilation, bo
   return nullptr;
 }
 
+constexpr int64_t kFarBytes = 2 << 20;
+
 // A tile of a row: where it is and who computes it.
 struct PlannedTile {
   int64_t pixel;
@@ -227,6 +229,28 @@ struct PlannedTile {
   int size;
   bool edge;
   TileFunctions functions;
+};
+
+// Memory that the next row wants, fetched a little with every tile: an image that does not fit into
+// a cache would else come line by line, each waited for.
+class RowFetch {
+ public:
+  RowFetch(const float* begin, int64_t floats, int64_t turns)
+      : at_(reinterpret_cast<const char*>(begin)), lines_(floats / kLineFloats) {
+    share_ = (lines_ + turns - 1) / std::max<int64_t>(turns, 1);
+  }
+  HWY_INLINE void take_turn() {
+    const int64_t count = std::min(share_, lines_);
+    for (int64_t i = 0; i < count; ++i) __builtin_prefetch(at_ + i * 64, 0, 2);
+    at_ += count * 64;
+    lines_ -= count;
+  }
+
+ private:
+  static constexpr int64_t kLineFloats = 16;
+  const char* at_;
+  int64_t lines_;
+  int64_t share_ = 0;
 };
 
 class Rows final : public DepthwiseRows {
@@ -243,6 +267,7 @@ class Rows final : public DepthwiseRows {
         output_width_(output_sizes[3]),
         input_strides_{input.strides[0], input.strides[2], input.strides[3]},
         weight_strides_{weight.strides[0], weight.strides[2], weight.strides[3]} {
+    is_far_ = channels_ * width_ * height_ * static_cast<int64_t>(sizeof(float)) > kFarBytes;
     plan_tiles();
     const Epilogue& epilogue = convolution.epilogue;
     const bool simple = !epilogue.add && epilogue.last.kind == ActivationKind::kNone;
@@ -264,12 +289,10 @@ class Rows final : public DepthwiseRows {
   // comes from far away, all channels at once: memory likes long runs.
   int64_t channel_block() const override {
     constexpr int64_t kRowsInL1 = 32 << 10;
-    constexpr int64_t kImageInL2 = 1 << 20;
     constexpr int64_t kBlock = 4 * kLanes;
     const int64_t row = channels_ * width_ * static_cast<int64_t>(sizeof(float));
-    return row * kernel_height_ <= kRowsInL1 || row * height_ > kImageInL2
-               ? (channels_ + kLanes - 1) / kLanes * kLanes
-               : kBlock;
+    return row * kernel_height_ <= kRowsInL1 || is_far_ ? (channels_ + kLanes - 1) / kLanes * kLanes
+                                                        : kBlock;
   }
 
   // By vector of channels: the bias, then the taps.
@@ -316,43 +339,85 @@ class Rows final : public DepthwiseRows {
     const float* row = arguments.input + image * input_strides_[0];
     if (tile.tap_rows > 0) row += (top + tap_begin * dilation) * input_strides_[1];
 
-    for (int64_t c = arguments.channel_begin; c < arguments.channel_end; c += kLanes) {
-      const int64_t lanes = std::min<int64_t>(arguments.channel_end - c, kLanes);
-      tile.lanes = static_cast<int>(lanes);
+    const auto go_to_tile = [&](const PlannedTile& planned) {
+      tile.left = planned.left * input_strides_[2];
+      tile.column_begin = planned.column_begin;
+      tile.column_end = planned.column_end;
+      tile.columns_inside = planned.columns_inside;
+    };
+    const auto go_to_channel = [&](int64_t c) {
+      tile.lanes = static_cast<int>(std::min<int64_t>(arguments.channel_end - c, kLanes));
       tile.input = row + c;
       tile.bias = reinterpret_cast<const float*>(arguments.packed) + c * packed_vectors();
       tile.weights = tile.bias + (1 + tap_begin * kernel_width_) * kLanes;
-      const int64_t offset = c - arguments.channel_begin;
-      for (const PlannedTile& planned : tiles_) {
-        tile.left = planned.left * input_strides_[2];
-        tile.column_begin = planned.column_begin;
-        tile.column_end = planned.column_end;
-        tile.columns_inside = planned.columns_inside;
-        const TileFunction function = planned.functions[lanes < kLanes ? kPartialVector
-                                                        : planned.edge ? kEdges
-                                                                       : kInner];
-        float* output = arguments.output + planned.pixel * arguments.output_pixel + offset;
-        if (finish_later_) {
-          HWY_ALIGN float sums[std::max(kTileSizes[0], kAnyTileSize) * kLanes];
-          tile.output = sums;
-          tile.output_pixel = kLanes;
-          function(tile);
-          const float* addend =
-              arguments.addend ? arguments.addend + planned.pixel * arguments.addend_pixel + offset
-                               : nullptr;
-          finish_tile(convolution_.epilogue, sums, planned.size, static_cast<int>(lanes), addend,
-                      arguments.addend_pixel, output, arguments.output_pixel);
-        } else {
-          tile.output = output;
-          tile.output_pixel = arguments.output_pixel;
-          function(tile);
+    };
+    const int64_t begin = arguments.channel_begin;
+    const int64_t end = arguments.channel_end;
+    if (!is_far_) {
+      for (int64_t c = begin; c < end; c += kLanes) {
+        go_to_channel(c);
+        for (const PlannedTile& planned : tiles_) {
+          go_to_tile(planned);
+          run_tile(arguments, planned, c - begin, tile);
         }
+      }
+      return;
+    }
+    // Memory likes long runs: all channels of a pixel lie in one.
+    const int64_t turns =
+        static_cast<int64_t>(tiles_.size()) * ((end - begin + kLanes - 1) / kLanes);
+    RowFetch input_fetch = fetch_for_next_row(arguments, top, turns);
+    const int64_t output_row = arguments.next_output ? output_width_ * arguments.output_pixel : 0;
+    RowFetch output_fetch(arguments.next_output, output_row, turns);
+    for (const PlannedTile& planned : tiles_) {
+      go_to_tile(planned);
+      for (int64_t c = begin; c < end; c += kLanes) {
+        go_to_channel(c);
+        input_fetch.take_turn();
+        output_fetch.take_turn();
+        run_tile(arguments, planned, c - begin, tile);
       }
     }
   }
 
  private:
   int64_t packed_vectors() const { return 1 + kernel_height_ * kernel_width_; }
+
+  // The rows below those that this one reads, as many as the stride.
+  RowFetch fetch_for_next_row(const Arguments& arguments, int64_t top, int64_t turns) const {
+    const bool all_channels = arguments.channel_end - arguments.channel_begin == channels_;
+    const int64_t below = top + (kernel_height_ - 1) * convolution_.dilation[0] + 1;
+    const int64_t begin = std::clamp<int64_t>(below, 0, height_);
+    const int64_t end = std::clamp<int64_t>(below + convolution_.stride[0], 0, height_);
+    if (!all_channels || begin == end) return {nullptr, 0, turns};
+    const int64_t image = arguments.row / output_height_;
+    return {arguments.input + image * input_strides_[0] + begin * input_strides_[1],
+            (end - begin) * input_strides_[1], turns};
+  }
+
+  // From channel `offset` of the arguments' on.
+  void run_tile(const Arguments& arguments, const PlannedTile& planned, int64_t offset,
+                TileArguments& tile) const {
+    const TileFunction function = planned.functions[tile.lanes < kLanes ? kPartialVector
+                                                    : planned.edge      ? kEdges
+                                                                        : kInner];
+    float* output = arguments.output + planned.pixel * arguments.output_pixel + offset;
+    if (!finish_later_) {
+      tile.output = output;
+      tile.output_pixel = arguments.output_pixel;
+      function(tile);
+      return;
+    }
+    HWY_ALIGN float sums[std::max(kTileSizes[0], kAnyTileSize) * kLanes];
+    tile.output = sums;
+    tile.output_pixel = kLanes;
+    function(tile);
+    const float* addend = arguments.addend
+                              ? arguments.addend + planned.pixel * arguments.addend_pixel + offset
+                              : nullptr;
+    finish_tile(convolution_.epilogue, sums, planned.size, tile.lanes, addend,
+                arguments.addend_pixel, output, arguments.output_pixel);
+  }
 
   void plan_tiles() {
     // With a common factor of stride and dilation, only every so many columns are seen.
@@ -395,6 +460,7 @@ class Rows final : public DepthwiseRows {
   std::array<int64_t, 3> weight_strides_;                // channel, row, column
   int64_t column_step_ = 1, stride_ = 1, dilation_ = 1;  // in columns of that step
   bool fixed_ = false;
+  bool is_far_ = false;  // the input does not fit into a core's own cache
   std::vector<PlannedTile> tiles_;
   bool at_least_ = false, at_most_ = false;
   float low_ = 0, high_ = 0;
@@ -443,6 +509,8 @@ class DepthwiseKernel final : public Kernel {
       row.channel_end = std::min(c + block, part.column_end);
       for (row.row = part.row_begin; row.row < part.row_end; ++row.row) {
         row.output = output + offset(output_, row.row) + c;
+        const bool more = row.row + 1 < part.row_end && block >= output_.sizes[1];
+        row.next_output = more ? output + offset(output_, row.row + 1) : nullptr;
         if (addend) row.addend = addend + offset(addend_, row.row) + c;
         rows_.run(row);
       }

@@ -27,6 +27,7 @@ class DepthwiseRows {
     int64_t channel_end;    // another, or the number of channels
     float* output;          // channel_begin of the row's first pixel
     int64_t output_pixel;   // from one pixel to the next
+    float* next_output;     // where the next row will be written, to fetch it; or null
     const float* addend;    // like output; null if there is none
     int64_t addend_pixel;
   };

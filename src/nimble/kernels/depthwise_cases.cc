@@ -104,8 +104,11 @@ std::vector<KernelCase> depthwise_bench_cases() {
                                                          {1, 576, 14, 14, 3, 3, 2},
                                                          {1, 960, 7, 7, 3, 3}})
     list.push_back(make_case(shape, relu6));
-  // EfficientNet-B0.
-  for (const Shape& shape : std::initializer_list<Shape>{{1, 144, 56, 56, 5, 5, 2},
+  // EfficientNet-B0; of B5, whose images do not fit into a cache, the first layers.
+  for (const Shape& shape : std::initializer_list<Shape>{{1, 48, 228, 228, 3, 3},
+                                                         {1, 144, 228, 228, 3, 3, 2},
+                                                         {1, 240, 114, 114, 3, 3},
+                                                         {1, 144, 56, 56, 5, 5, 2},
                                                          {1, 240, 28, 28, 5, 5},
                                                          {1, 480, 14, 14, 5, 5},
                                                          {1, 672, 14, 14, 5, 5, 2},

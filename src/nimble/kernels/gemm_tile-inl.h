@@ -67,7 +67,7 @@ struct RegisterTile {
   static constexpr size_t kRowsPerPointer = 3;
   static constexpr size_t kPointers = (kRows + kRowsPerPointer - 1) / kRowsPerPointer;
 
-  V sum[kWhole > 0 ? kRows * kWhole : 1];
+  V sum[kWhole > 0 ? kRows* kWhole : 1];
   hn::Vec<DLast> last[kRows];
 
   HWY_INLINE void step(const char* const (&a)[kPointers], size_t stride, size_t k, const float* b) {
@@ -125,16 +125,13 @@ HWY_INLINE void finish_tile(const GemmTile& tile, RegisterTile<kRows, kVectors, 
   if (clamps && tile.addend != nullptr)
     t.with_memory(
         tile.addend, tile.addend_row,
-        [](V& x, const float* from) NIMBLE_IN_REGISTERS {
-          x = hn::Add(x, hn::LoadU(FullTag(), from));
-        },
-        [tail](VLast& x, const float* from) NIMBLE_IN_REGISTERS {
-          x = hn::Add(x, load_first(DLast(), from, tail));
-        });
+        [](V& x, const float* from)
+            NIMBLE_IN_REGISTERS { x = hn::Add(x, hn::LoadU(FullTag(), from)); },
+        [tail](VLast& x, const float* from)
+            NIMBLE_IN_REGISTERS { x = hn::Add(x, load_first(DLast(), from, tail)); });
   if (clamps && epilogue.last.kind != ActivationKind::kNone) t.clamp(last);
   t.with_memory(
-      tile.c, tile.c_row,
-      [](V& x, float* to) NIMBLE_IN_REGISTERS { hn::StoreU(x, FullTag(), to); },
+      tile.c, tile.c_row, [](V& x, float* to) NIMBLE_IN_REGISTERS { hn::StoreU(x, FullTag(), to); },
       [tail](VLast& x, float* to) NIMBLE_IN_REGISTERS { store_first(DLast(), x, to, tail); });
   if (!clamps)
     finish_rows(d, epilogue, tile.addend, tile.addend_row, tile.c,
@@ -156,9 +153,8 @@ void gemm_tile(const GemmTile& tile) {
     t.with_memory(
         static_cast<const float*>(tile.c), tile.c_row,
         [](V& x, const float* from) NIMBLE_IN_REGISTERS { x = hn::LoadU(FullTag(), from); },
-        [tail](VLast& x, const float* from) NIMBLE_IN_REGISTERS {
-          x = load_first(DLast(), from, tail);
-        });
+        [tail](VLast& x, const float* from)
+            NIMBLE_IN_REGISTERS { x = load_first(DLast(), from, tail); });
   } else if (tile.bias != nullptr) {
     t.with_memory(
         tile.bias, 0,

@@ -59,7 +59,7 @@ struct GemmTiles {
   using Function = void (*)(const GemmTile&);
   int64_t lanes = 0;
   int64_t half_lanes = 0;  // of the last vector where that is enough; the same as lanes: no gain
-  int max_vectors = 0;                                         // of a panel
+  int max_vectors = 0;     // of a panel
   int max_rows[kMaxTileVectors + 1] = {};                      // by vectors
   Function tiles[kMaxTileVectors + 1][kMaxTileRows + 1] = {};  // by vectors, rows
   Function half_tiles[kMaxTileVectors + 1][kMaxTileRows + 1] = {};

@@ -1,7 +1,7 @@
 #include "nimble/torch/inspection.h"
 
-#include "nimble/graph/dump.h"
 #include "nimble/base/error.h"
+#include "nimble/graph/dump.h"
 #include "nimble/kernels/fma_peak.h"
 #include "nimble/runtime/timeline.h"
 #include "nimble/schedule/build.h"
