@@ -33,7 +33,7 @@ constexpr const char* kReadingNames[] = {"", " copy", " unfold"};
 // A block is the rows of the output that are computed while their input is in cache:
 //
 //   for each block of rows
-//     copy and pad its input, if it cannot be read in place
+//     copy and pad or scale its input, if it cannot be read in place
 //     for each stretch of input channels, usually all of them
 //       for each panel of output channels
 //         for each line of pixels: tiles
@@ -52,8 +52,9 @@ class DenseConvolution final : public Kernel {
         bias_stride_(convolution.bias ? operands[2].strides[0] : 0),
         output_(operands.back()),
         output_index_(operands.size() - 1) {
+    if (convolution.scale_input) scale_ = ImageRows(operands[convolution.scale_operand()]);
     if (convolution.epilogue.add) {
-      addend_index_ = convolution.bias ? 3 : 2;
+      addend_index_ = convolution.addend_operand();
       addend_ = ImageRows(operands[addend_index_]);
     }
     group_in_ = weight_.sizes[1];
@@ -116,9 +117,7 @@ class DenseConvolution final : public Kernel {
     FetchCursor next(arguments.next);
     for (int64_t begin = part.row_begin; begin < part.row_end; begin += block_rows_) {
       const int64_t end = std::min(begin + block_rows_, part.row_end);
-      if (copy_)
-        window_.copy_rows(static_cast<const float*>(arguments.operands[0]), begin, end,
-                          reinterpret_cast<float*>(arguments.scratch), convolution_.relu_input);
+      if (copy_) copy_block(arguments, begin, end);
       for (int64_t k = 0; k == 0 || k < run_length_; k += stretch_)
         run_block(arguments, begin, end, k, next);
     }
@@ -221,6 +220,15 @@ class DenseConvolution final : public Kernel {
         }
   }
 
+  void copy_block(const KernelArguments& arguments, int64_t begin, int64_t end) const {
+    const auto* input = static_cast<const float*>(arguments.operands[0]);
+    auto* to = reinterpret_cast<float*>(arguments.scratch);
+    if (!convolution_.scale_input)
+      return window_.copy_rows(input, begin, end, to, convolution_.relu_input);
+    const void* factors = arguments.operands[convolution_.scale_operand()];
+    window_.copy_scaled_rows(input, scale_, static_cast<const float*>(factors), begin, end, to);
+  }
+
   // The input channels from k on, if they are taken in stretches.
   void run_block(const KernelArguments& arguments, int64_t begin, int64_t end, int64_t k,
                  FetchCursor& next) const {
@@ -304,6 +312,7 @@ class DenseConvolution final : public Kernel {
   TensorDesc weight_;
   int64_t bias_stride_;
   ImageRows output_;
+  ImageRows scale_;
   ImageRows addend_;
   size_t output_index_;
   size_t addend_index_ = 0;  // 0: none
@@ -321,6 +330,16 @@ class DenseConvolution final : public Kernel {
   bool single_ = false;  // one pixel in all
 };
 
+bool can_scale(const Convolution& convolution, const ConvolutionWindow& window,
+               std::span<const TensorDesc> operands) {
+  const auto& input = operands[0].sizes;
+  const auto& output = operands.back().sizes;
+  return window.pointwise() && convolution.groups == 1 && !convolution.relu_input &&
+         convolution.stride == std::array<int64_t, 2>{1, 1} &&
+         convolution.padding == std::array<int64_t, 2>{0, 0} && input[2] == output[2] &&
+         input[3] == output[3];
+}
+
 }  // namespace
 
 std::vector<RankedKernel> dense_convolution_candidates(const Convolution& convolution,
@@ -330,8 +349,9 @@ std::vector<RankedKernel> dense_convolution_candidates(const Convolution& convol
   if (!output.channels_last()) return {};
   if (convolution.epilogue.add && !ImageRows(operands[operands.size() - 2]).channels_last())
     return {};
+  if (convolution.scale_input && !can_scale(convolution, window, operands)) return {};
   const GemmTiles& tiles = gemm_tiles();
-  const bool in_place = window.in_place() && !convolution.relu_input;
+  const bool in_place = window.in_place() && !convolution.relu_input && !convolution.scale_input;
 
   const TensorDesc& weight = operands[1];
   const int64_t columns = weight.sizes[0] / convolution.groups;

@@ -16,7 +16,7 @@ struct ImageOperands {
   std::vector<size_t> operator()(const Convolution& convolution) const {
     const bool any_strides =
         convolution.groups == 1 && sizes(0).size() == 4 && sizes(0)[1] <= kFewChannels;
-    return images(!any_strides, 2 + convolution.bias, convolution.epilogue.add);
+    return images(!any_strides, convolution.addend_operand(), convolution.epilogue.add);
   }
   std::vector<size_t> operator()(const SeparableConvolution& both) const {
     return images(true, 3 + both.depthwise.bias + both.pointwise.bias, both.pointwise.epilogue.add);
