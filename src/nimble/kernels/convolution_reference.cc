@@ -180,8 +180,20 @@ std::vector<KernelCase> convolution_test_cases() {
                             .scale_channel = 1},
                            finish(relu(), true, relu())));
   for (int64_t channel : {0, 2})
-    list.push_back(make_case(
-        {.n = 2, .in = 19, .height = 3, .width = 5, .out = 17, .scale_channel = channel}));
+    for (int64_t out : {3, 17})  // weights are scaled, the image is
+      list.push_back(make_case(
+          {.n = 2, .in = 19, .height = 3, .width = 5, .out = out, .scale_channel = channel}));
+  for (int64_t in : {1, 5, 31, 64})
+    list.push_back(make_case({.n = 3,
+                              .in = in,
+                              .height = 9,
+                              .width = 16,
+                              .out = 35,
+                              .in_gap = in % 3,
+                              .out_gap = in % 2,
+                              .bias = in > 5,
+                              .scale_channel = 1},
+                             finish(relu(), in < 31)));
   list.push_back(make_case({.n = 2,
                             .in = 3,
                             .height = 4,
@@ -192,6 +204,11 @@ std::vector<KernelCase> convolution_test_cases() {
   list.push_back(make_case({.n = 0, .in = 8, .out = 8, .scale_channel = 1}));
   list.push_back(  // several blocks
       make_case({.n = 2, .in = 70, .height = 40, .width = 33, .out = 40, .scale_channel = 1}));
+  list.push_back(  // stretches
+      make_case({.n = 2, .in = 600, .height = 15, .width = 30, .out = 65, .scale_channel = 1},
+                finish(relu(), true)));
+  list.push_back(  // several blocks, and so many weights that the image is copied
+      make_case({.n = 2, .in = 300, .height = 15, .width = 30, .out = 120, .scale_channel = 1}));
   // Windows.
   for (int64_t in : {1, 3, 7, 17})
     for (int64_t out : {1, 7, 17, 44})

@@ -1,3 +1,4 @@
+// Longer than others: the copies, blocks and stretches of one loop nest belong together.
 #include "nimble/kernels/dense_convolution.h"
 
 #include <algorithm>
@@ -23,6 +24,9 @@ constexpr int64_t kStretchBytes = 512 << 10;
 constexpr int64_t kShortestStretch = 256;
 constexpr int64_t kManyWeightBytes = 128 << 10;
 constexpr double kStretchedShare = 0.97;  // of the time, as expected
+// A scaled input: the weights are scaled instead where they are so much smaller than an image that
+// each of several parts can do so.
+constexpr int64_t kImagePerScaledWeights = 4;
 
 // Where windows are read: in the input itself, in a padded copy of rows, or in a copy where every
 // pixel is followed by those right of it in its window. The latter takes more memory, but the
@@ -32,6 +36,7 @@ constexpr const char* kReadingNames[] = {"", " copy", " unfold"};
 
 // A block is the rows of the output that are computed while their input is in cache:
 //
+//   for each image, if weights are scaled: scale them
 //   for each block of rows
 //     copy and pad or scale its input, if it cannot be read in place
 //     for each stretch of input channels, usually all of them
@@ -47,6 +52,7 @@ class DenseConvolution final : public Kernel {
         tiles_(tiles),
         reading_(reading),
         copy_(reading != Reading::kInPlace),
+        scales_weights_(convolution.scale_input && !copy_),
         input_(operands[0]),
         weight_(operands[1]),
         bias_stride_(convolution.bias ? operands[2].strides[0] : 0),
@@ -71,6 +77,7 @@ class DenseConvolution final : public Kernel {
   std::string name() const override {
     return message("convolution.dense ", single_ ? 1 : tiles_.max_rows[panels_.vectors], "x",
                    panels_.width(), kReadingNames[static_cast<size_t>(reading_)],
+                   scales_weights_ ? " scaled weights" : "",
                    stretch_ < run_length_ ? message(" by ", stretch_) : "");
   }
 
@@ -90,6 +97,7 @@ class DenseConvolution final : public Kernel {
   }
 
   size_t scratch_bytes(const Part& part) const override {
+    if (scales_weights_) return packed_range(part).end;
     if (!copy_) return 0;
     const int64_t rows = std::min(block_rows_, part.row_end - part.row_begin);
     return static_cast<size_t>(copied_rows_bound(rows) * copied_row_ + kSlack) * sizeof(float);
@@ -115,16 +123,40 @@ class DenseConvolution final : public Kernel {
   void run(const KernelArguments& arguments) const override {
     const Part& part = arguments.part;
     FetchCursor next(arguments.next);
-    for (int64_t begin = part.row_begin; begin < part.row_end; begin += block_rows_) {
-      const int64_t end = std::min(begin + block_rows_, part.row_end);
+    if (!scales_weights_) return run_rows(arguments, part.row_begin, part.row_end, next);
+    KernelArguments scaled = arguments;
+    scaled.packed = arguments.scratch;
+    for (int64_t row = part.row_begin; row < part.row_end;) {
+      const int64_t image = row / output_.height();
+      const int64_t end = std::min(part.row_end, (image + 1) * output_.height());
+      scale_weights(arguments, image);
+      run_rows(scaled, row, end, next);
+      row = end;
+    }
+  }
+
+ private:
+  static constexpr int64_t kSlack = 16;
+
+  void run_rows(const KernelArguments& arguments, int64_t first, int64_t last,
+                FetchCursor& next) const {
+    for (int64_t begin = first; begin < last; begin += block_rows_) {
+      const int64_t end = std::min(begin + block_rows_, last);
       if (copy_) copy_block(arguments, begin, end);
       for (int64_t k = 0; k == 0 || k < run_length_; k += stretch_)
         run_block(arguments, begin, end, k, next);
     }
   }
 
- private:
-  static constexpr int64_t kSlack = 16;
+  // The weights for one image, in the same places of the scratch memory. Zeros, infinities and NaN
+  // give what they give as factors of the input.
+  void scale_weights(const KernelArguments& arguments, int64_t image) const {
+    const void* scale = arguments.operands[convolution_.scale_operand()];
+    panels_.scale_rows(reinterpret_cast<const float*>(arguments.packed),
+                       arguments.part.column_begin, arguments.part.column_end,
+                       static_cast<const float*>(scale) + scale_.offset(image, 0), scale_.channel(),
+                       reinterpret_cast<float*>(arguments.scratch));
+  }
 
   // Where the windows' elements are, and which rows make one line of evenly spaced pixels.
   void plan_reads() {
@@ -308,6 +340,7 @@ class DenseConvolution final : public Kernel {
   const GemmTiles& tiles_;
   Reading reading_;
   bool copy_;
+  bool scales_weights_;
   TensorDesc input_;
   TensorDesc weight_;
   int64_t bias_stride_;
@@ -351,12 +384,15 @@ std::vector<RankedKernel> dense_convolution_candidates(const Convolution& convol
     return {};
   if (convolution.scale_input && !can_scale(convolution, window, operands)) return {};
   const GemmTiles& tiles = gemm_tiles();
-  const bool in_place = window.in_place() && !convolution.relu_input && !convolution.scale_input;
 
   const TensorDesc& weight = operands[1];
   const int64_t columns = weight.sizes[0] / convolution.groups;
   const int64_t depth = weight.sizes[1] * weight.sizes[2] * weight.sizes[3];
   const int64_t pixels = output.height() * output.width();
+  const bool may_read_in_place = convolution.scale_input
+                                     ? kImagePerScaledWeights * columns <= pixels
+                                     : !convolution.relu_input;
+  const bool in_place = window.in_place() && may_read_in_place;
   std::vector<RankedKernel> list;
   const auto add = [&](Reading reading, int64_t lines, int64_t rows) {
     for (int64_t most = 1; most <= tiles.max_vectors; ++most) {
