@@ -63,6 +63,7 @@ struct Describer {
       text += message(" dilation ", conv.dilation[0], "x", conv.dilation[1]);
     if (conv.groups != 1) text += message(" groups ", conv.groups);
     if (conv.relu_input) text += " of relu";
+    if (conv.scale_input) text += " of scaled";
     return text + after(conv.epilogue);
   }
   std::string operator()(const SeparableConvolution& both) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -47,9 +48,11 @@ struct Epilogue {
   bool operator==(const Epilogue&) const = default;
 };
 
-// Operands: input, weight [O, I/groups, kh, kw], [bias], [addend], output.
+// Operands: input, weight [O, I/groups, kh, kw], [bias], [scale], [addend], output.
 // Weight and bias are constants: kernels pack them ahead of time. What lies outside of the input is
 // zero; the far padding follows from the output's size. Rows are N * output height.
+// The scale is no constant. It has the input's sizes, and stride 0 in H and W: the input is
+// multiplied first by one factor per image and channel.
 struct Convolution {
   std::array<int64_t, 2> stride = {1, 1};
   std::array<int64_t, 2> padding = {0, 0};  // top, left
@@ -57,9 +60,15 @@ struct Convolution {
   int64_t groups = 1;
   bool bias = false;
   bool relu_input = false;  // applied to the input first; only where groups == input channels
+  // There is a scale; only for 1x1, one group, stride 1, no padding, and not with relu_input.
+  bool scale_input = false;
   Epilogue epilogue = {};
   bool allow_winograd = false;
   bool operator==(const Convolution&) const = default;
+
+  // The places of operands that are there; without an addend, the second is the output's.
+  size_t scale_operand() const { return 2 + size_t{bias}; }
+  size_t addend_operand() const { return scale_operand() + size_t{scale_input}; }
 };
 
 // A depthwise convolution (channel multiplier 1) followed by a 1x1 convolution of stride 1, the

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <optional>
+
 #include "nimble/kernels/activation_reference.h"
 #include "nimble/kernels/case_tensors.h"
 #include "nimble/kernels/depthwise.h"
@@ -28,6 +31,8 @@ struct Shape {
   bool bias = true;
   bool planar_input = false;                    // NCHW
   std::array<int64_t, 2> more_output = {0, 0};  // far padding beyond the near one
+  // Between the factors of channels (0: the same for all; then images have their own).
+  std::optional<int64_t> scale_channel = std::nullopt;  // none: the input is not scaled
 };
 
 KernelCase make_case(const Shape& s, const Epilogue& epilogue = {}, bool winograd = false) {
@@ -43,6 +48,7 @@ KernelCase make_case(const Shape& s, const Epilogue& epilogue = {}, bool winogra
                           .dilation = s.dilation,
                           .groups = s.groups,
                           .bias = s.bias,
+                          .scale_input = s.scale_channel.has_value(),
                           .epilogue = epilogue,
                           .allow_winograd = winograd};
   KernelCase result{convolution, {}};
@@ -50,6 +56,12 @@ KernelCase make_case(const Shape& s, const Epilogue& epilogue = {}, bool winogra
                                            : image(s.n, s.in, s.height, s.width, s.in + s.in_gap));
   result.operands.push_back(dense({s.out, s.in / s.groups, s.kernel_height, s.kernel_width}));
   if (s.bias) result.operands.push_back(dense({s.out}));
+  if (s.scale_channel) {
+    const int64_t channel = *s.scale_channel;
+    TensorDesc scale = result.operands[0];
+    scale.strides = {std::max<int64_t>(s.in * channel, 1), channel, 0, 0};
+    result.operands.push_back(scale);
+  }
   if (epilogue.add)
     result.operands.push_back(image(s.n, s.out, height, width, s.out + s.addend_gap));
   result.operands.push_back(image(s.n, s.out, height, width, s.out + s.out_gap));
@@ -71,7 +83,8 @@ void convolution_reference(const Convolution& convolution, std::span<const Tenso
   const TensorDesc& input = operands[0];
   const TensorDesc& weight = operands[1];
   const TensorDesc& output = operands.back();
-  const size_t addend_index = convolution.bias ? 3 : 2;
+  const size_t scale_index = convolution.scale_operand();
+  const size_t addend_index = convolution.addend_operand();
   const auto floats = [&](size_t i) { return static_cast<const float*>(data[i]); };
   float* result = static_cast<float*>(data[operands.size() - 1]);
   const int64_t group_in = weight.sizes[1];
@@ -90,8 +103,11 @@ void convolution_reference(const Convolution& convolution, std::span<const Tenso
                 const int64_t ix = x * convolution.stride[1] - convolution.padding[1] +
                                    kx * convolution.dilation[1];
                 if (iy < 0 || ix < 0 || iy >= input.sizes[2] || ix >= input.sizes[3]) continue;
-                float value = *at(input, floats(0), n, o / group_out * group_in + i, iy, ix);
+                const int64_t c = o / group_out * group_in + i;
+                float value = *at(input, floats(0), n, c, iy, ix);
                 if (convolution.relu_input && value < 0) value = 0;
+                if (convolution.scale_input)
+                  value *= *at(operands[scale_index], floats(scale_index), n, c, iy, ix);
                 sum += static_cast<double>(value) * *at(weight, floats(1), o, i, ky, kx);
               }
           const float addend = convolution.epilogue.add
@@ -133,6 +149,66 @@ std::vector<KernelCase> convolution_test_cases() {
       make_case({.n = 2, .in = 5, .height = 4, .width = 4, .out = 9, .padding = {1, 2}}));
   list.push_back(
       make_case({.n = 2, .in = 12, .height = 3, .width = 4, .out = 20, .planar_input = true}));
+  // 1x1 of a scaled input.
+  for (int64_t in : {1, 3, 8, 16, 17, 45, 96})
+    for (bool bias : {false, true})
+      list.push_back(make_case({.n = 1 + in % 3,
+                                .in = in,
+                                .height = 5,
+                                .width = 7,
+                                .out = 20,
+                                .bias = bias,
+                                .scale_channel = 1},
+                               finish(relu(), bias, {ActivationKind::kSilu})));
+  for (int64_t size : {1, 2, 4, 9})
+    list.push_back(make_case({.n = size == 1 ? 1 : 2,
+                              .in = 37,
+                              .height = size,
+                              .width = size,
+                              .out = 50,
+                              .bias = false,
+                              .scale_channel = 1},
+                             finish({}, size == 4)));
+  list.push_back(make_case({.n = 3,
+                            .in = 24,
+                            .height = 4,
+                            .width = 5,
+                            .out = 36,
+                            .in_gap = 7,
+                            .out_gap = 5,
+                            .addend_gap = 3,
+                            .scale_channel = 1},
+                           finish(relu(), true, relu())));
+  for (int64_t channel : {0, 2})
+    for (int64_t out : {3, 17})  // weights are scaled, the image is
+      list.push_back(make_case(
+          {.n = 2, .in = 19, .height = 3, .width = 5, .out = out, .scale_channel = channel}));
+  for (int64_t in : {1, 5, 31, 64})
+    list.push_back(make_case({.n = 3,
+                              .in = in,
+                              .height = 9,
+                              .width = 16,
+                              .out = 35,
+                              .in_gap = in % 3,
+                              .out_gap = in % 2,
+                              .bias = in > 5,
+                              .scale_channel = 1},
+                             finish(relu(), in < 31)));
+  list.push_back(make_case({.n = 2,
+                            .in = 3,
+                            .height = 4,
+                            .width = 5,
+                            .out = 9,
+                            .planar_input = true,
+                            .scale_channel = 1}));
+  list.push_back(make_case({.n = 0, .in = 8, .out = 8, .scale_channel = 1}));
+  list.push_back(  // several blocks
+      make_case({.n = 2, .in = 70, .height = 40, .width = 33, .out = 40, .scale_channel = 1}));
+  list.push_back(  // stretches
+      make_case({.n = 2, .in = 600, .height = 15, .width = 30, .out = 65, .scale_channel = 1},
+                finish(relu(), true)));
+  list.push_back(  // several blocks, and so many weights that the image is copied
+      make_case({.n = 2, .in = 300, .height = 15, .width = 30, .out = 120, .scale_channel = 1}));
   // Windows.
   for (int64_t in : {1, 3, 7, 17})
     for (int64_t out : {1, 7, 17, 44})
@@ -424,6 +500,15 @@ std::vector<KernelCase> convolution_bench_cases() {
                                       {1, 240, 10},
                                       {1, 10, 240}})
     add(size, in, out);
+  // EfficientNet-B0, behind squeeze and excitation.
+  for (const auto& [size, in, out] : {std::array<int64_t, 3>{112, 32, 16},
+                                      {56, 96, 24},
+                                      {28, 144, 40},
+                                      {14, 480, 112},
+                                      {14, 672, 112},
+                                      {7, 1152, 192}})
+    list.push_back(
+        make_case({.in = in, .height = size, .width = size, .out = out, .scale_channel = 1}));
   // Inception-v3.
   const auto add_window = [&](int64_t size, int64_t in, int64_t out, int64_t kh, int64_t kw,
                               int64_t stride = 1, bool pad = true) {

@@ -1,3 +1,4 @@
+// Longer than others: the copies, blocks and stretches of one loop nest belong together.
 #include "nimble/kernels/dense_convolution.h"
 
 #include <algorithm>
@@ -23,6 +24,9 @@ constexpr int64_t kStretchBytes = 512 << 10;
 constexpr int64_t kShortestStretch = 256;
 constexpr int64_t kManyWeightBytes = 128 << 10;
 constexpr double kStretchedShare = 0.97;  // of the time, as expected
+// A scaled input: the weights are scaled instead where they are so much smaller than an image that
+// each of several parts can do so.
+constexpr int64_t kImagePerScaledWeights = 4;
 
 // Few weights and an output that comes from far away: small blocks, and where the next one will be
 // written is fetched beside the work on this one.
@@ -38,8 +42,9 @@ constexpr const char* kReadingNames[] = {"", " copy", " unfold"};
 
 // A block is the rows of the output that are computed while their input is in cache:
 //
+//   for each image, if weights are scaled: scale them
 //   for each block of rows
-//     copy and pad its input, if it cannot be read in place
+//     copy and pad or scale its input, if it cannot be read in place
 //     for each stretch of input channels, usually all of them
 //       for each panel of output channels
 //         for each line of pixels: tiles
@@ -53,13 +58,15 @@ class DenseConvolution final : public Kernel {
         tiles_(tiles),
         reading_(reading),
         copy_(reading != Reading::kInPlace),
+        scales_weights_(convolution.scale_input && !copy_),
         input_(operands[0]),
         weight_(operands[1]),
         bias_stride_(convolution.bias ? operands[2].strides[0] : 0),
         output_(operands.back()),
         output_index_(operands.size() - 1) {
+    if (convolution.scale_input) scale_ = ImageRows(operands[convolution.scale_operand()]);
     if (convolution.epilogue.add) {
-      addend_index_ = convolution.bias ? 3 : 2;
+      addend_index_ = convolution.addend_operand();
       addend_ = ImageRows(operands[addend_index_]);
     }
     group_in_ = weight_.sizes[1];
@@ -76,6 +83,7 @@ class DenseConvolution final : public Kernel {
   std::string name() const override {
     return message("convolution.dense ", single_ ? 1 : tiles_.max_rows[panels_.vectors], "x",
                    panels_.width(), kReadingNames[static_cast<size_t>(reading_)],
+                   scales_weights_ ? " scaled weights" : "",
                    stretch_ < run_length_ ? message(" by ", stretch_) : "");
   }
 
@@ -95,6 +103,7 @@ class DenseConvolution final : public Kernel {
   }
 
   size_t scratch_bytes(const Part& part) const override {
+    if (scales_weights_) return packed_range(part).end;
     if (!copy_) return 0;
     const int64_t rows = std::min(block_rows_, part.row_end - part.row_begin);
     return static_cast<size_t>(copied_rows_bound(rows) * copied_row_ + kSlack) * sizeof(float);
@@ -120,16 +129,15 @@ class DenseConvolution final : public Kernel {
   void run(const KernelArguments& arguments) const override {
     const Part& part = arguments.part;
     FetchCursor next(arguments.next);
-    for (int64_t begin = part.row_begin; begin < part.row_end; begin += block_rows_) {
-      const int64_t end = std::min(begin + block_rows_, part.row_end);
-      FetchCursor output_of_next =
-          output_rows(arguments, end, std::min(end + block_rows_, part.row_end));
-      if (copy_)
-        window_.copy_rows(static_cast<const float*>(arguments.operands[0]), begin, end,
-                          reinterpret_cast<float*>(arguments.scratch), convolution_.relu_input);
-      for (int64_t k = 0; k == 0 || k < run_length_; k += stretch_)
-        run_block(arguments, begin, end, k,
-                  fetches_output_ && end < part.row_end ? output_of_next : next);
+    if (!scales_weights_) return run_rows(arguments, part.row_begin, part.row_end, next);
+    KernelArguments scaled = arguments;
+    scaled.packed = arguments.scratch;
+    for (int64_t row = part.row_begin; row < part.row_end;) {
+      const int64_t image = row / output_.height();
+      const int64_t end = std::min(part.row_end, (image + 1) * output_.height());
+      scale_weights(arguments, image);
+      run_rows(scaled, row, end, next);
+      row = end;
     }
   }
 
@@ -144,6 +152,27 @@ class DenseConvolution final : public Kernel {
       return reinterpret_cast<const std::byte*>(output + y * output_.width() * output_.pixel());
     };
     return FetchCursor({row(begin), row(end)});
+  }
+
+  void run_rows(const KernelArguments& arguments, int64_t first, int64_t last,
+                FetchCursor& next) const {
+    for (int64_t begin = first; begin < last; begin += block_rows_) {
+      const int64_t end = std::min(begin + block_rows_, last);
+      FetchCursor output_of_next = output_rows(arguments, end, std::min(end + block_rows_, last));
+      if (copy_) copy_block(arguments, begin, end);
+      for (int64_t k = 0; k == 0 || k < run_length_; k += stretch_)
+        run_block(arguments, begin, end, k, fetches_output_ && end < last ? output_of_next : next);
+    }
+  }
+
+  // The weights for one image, in the same places of the scratch memory. Zeros, infinities and NaN
+  // give what they give as factors of the input.
+  void scale_weights(const KernelArguments& arguments, int64_t image) const {
+    const void* scale = arguments.operands[convolution_.scale_operand()];
+    panels_.scale_rows(reinterpret_cast<const float*>(arguments.packed),
+                       arguments.part.column_begin, arguments.part.column_end,
+                       static_cast<const float*>(scale) + scale_.offset(image, 0), scale_.channel(),
+                       reinterpret_cast<float*>(arguments.scratch));
   }
 
   // Where the windows' elements are, and which rows make one line of evenly spaced pixels.
@@ -244,6 +273,15 @@ class DenseConvolution final : public Kernel {
         }
   }
 
+  void copy_block(const KernelArguments& arguments, int64_t begin, int64_t end) const {
+    const auto* input = static_cast<const float*>(arguments.operands[0]);
+    auto* to = reinterpret_cast<float*>(arguments.scratch);
+    if (!convolution_.scale_input)
+      return window_.copy_rows(input, begin, end, to, convolution_.relu_input);
+    const void* factors = arguments.operands[convolution_.scale_operand()];
+    window_.copy_scaled_rows(input, scale_, static_cast<const float*>(factors), begin, end, to);
+  }
+
   // The input channels from k on, if they are taken in stretches.
   void run_block(const KernelArguments& arguments, int64_t begin, int64_t end, int64_t k,
                  FetchCursor& next) const {
@@ -323,10 +361,12 @@ class DenseConvolution final : public Kernel {
   const GemmTiles& tiles_;
   Reading reading_;
   bool copy_;
+  bool scales_weights_;
   TensorDesc input_;
   TensorDesc weight_;
   int64_t bias_stride_;
   ImageRows output_;
+  ImageRows scale_;
   ImageRows addend_;
   size_t output_index_;
   size_t addend_index_ = 0;  // 0: none
@@ -345,6 +385,16 @@ class DenseConvolution final : public Kernel {
   bool fetches_output_ = false;
 };
 
+bool can_scale(const Convolution& convolution, const ConvolutionWindow& window,
+               std::span<const TensorDesc> operands) {
+  const auto& input = operands[0].sizes;
+  const auto& output = operands.back().sizes;
+  return window.pointwise() && convolution.groups == 1 && !convolution.relu_input &&
+         convolution.stride == std::array<int64_t, 2>{1, 1} &&
+         convolution.padding == std::array<int64_t, 2>{0, 0} && input[2] == output[2] &&
+         input[3] == output[3];
+}
+
 }  // namespace
 
 std::vector<RankedKernel> dense_convolution_candidates(const Convolution& convolution,
@@ -354,13 +404,17 @@ std::vector<RankedKernel> dense_convolution_candidates(const Convolution& convol
   if (!output.channels_last()) return {};
   if (convolution.epilogue.add && !ImageRows(operands[operands.size() - 2]).channels_last())
     return {};
+  if (convolution.scale_input && !can_scale(convolution, window, operands)) return {};
   const GemmTiles& tiles = gemm_tiles();
-  const bool in_place = window.in_place() && !convolution.relu_input;
 
   const TensorDesc& weight = operands[1];
   const int64_t columns = weight.sizes[0] / convolution.groups;
   const int64_t depth = weight.sizes[1] * weight.sizes[2] * weight.sizes[3];
   const int64_t pixels = output.height() * output.width();
+  const bool may_read_in_place = convolution.scale_input
+                                     ? kImagePerScaledWeights * columns <= pixels
+                                     : !convolution.relu_input;
+  const bool in_place = window.in_place() && may_read_in_place;
   std::vector<RankedKernel> list;
   const auto add = [&](Reading reading, int64_t lines, int64_t rows) {
     for (int64_t most = 1; most <= tiles.max_vectors; ++most) {

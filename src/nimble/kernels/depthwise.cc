@@ -491,7 +491,7 @@ class DepthwiseKernel final : public Kernel {
 
   void run(const KernelArguments& arguments) const override {
     const Part& part = arguments.part;
-    const int64_t last = convolution_.bias ? 3 : 2;
+    const size_t last = convolution_.addend_operand();
     DepthwiseRows::Arguments row{};
     row.input = static_cast<const float*>(arguments.operands[0]);
     row.packed = arguments.packed;
@@ -555,7 +555,7 @@ bool channels_last(const TensorDesc& desc) {
 
 bool is_depthwise(const Convolution& convolution, const TensorDesc& input, const TensorDesc& weight,
                   int64_t output_channels) {
-  return channels_last(input) && convolution.groups == input.sizes[1] &&
+  return channels_last(input) && !convolution.scale_input && convolution.groups == input.sizes[1] &&
          output_channels == input.sizes[1] && weight.sizes.size() == 4 && weight.sizes[1] == 1;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "nimble/kernels/scale_pixels.h"
+
 namespace nimble {
 
 ImageRows::ImageRows(const TensorDesc& desc) {
@@ -73,6 +75,25 @@ void ConvolutionWindow::copy_rows(const float* input, int64_t begin, int64_t end
   }
   if (relu)
     for (float* p = first; p < to; ++p) *p = *p < 0 ? 0 : *p;
+}
+
+void ConvolutionWindow::copy_scaled_rows(const float* input, const ImageRows& scale,
+                                         const float* factors, int64_t begin, int64_t end,
+                                         float* to) const {
+  ScaledPixels pixels{.from = nullptr,
+                      .from_pixel = input_.pixel(),
+                      .from_channel = input_.channel(),
+                      .factors = nullptr,
+                      .factor_stride = scale.channel(),
+                      .to = to,
+                      .pixels = input_.width(),
+                      .channels = input_.channels()};
+  for (int64_t row = begin; row < end; ++row, pixels.to += copied_row()) {
+    const int64_t image = row / output_height_;
+    pixels.from = input + input_.offset(image, row % output_height_);
+    pixels.factors = factors + scale.offset(image, 0);
+    scale_pixels(pixels);
+  }
 }
 
 void ConvolutionWindow::copy_row(const float* input, int64_t image, int64_t y, float* to) const {

@@ -63,6 +63,9 @@ struct ConvolutionWindow {
   }
   int64_t copied_rows_bound(int64_t rows) const;
   void copy_rows(const float* input, int64_t begin, int64_t end, float* to, bool relu) const;
+  // The same for a 1x1 convolution that reads every pixel, times one factor per image and channel.
+  void copy_scaled_rows(const float* input, const ImageRows& scale, const float* factors,
+                        int64_t begin, int64_t end, float* to) const;
   // Of the first window of output row `row`, in a copy that begins with output row `begin`.
   int64_t copied_offset(int64_t row, int64_t begin) const;
 

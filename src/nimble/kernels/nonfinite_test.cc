@@ -116,6 +116,31 @@ TEST_P(NonfiniteTest, ConvolutionsSpreadNoInfinity) {
       }
 }
 
+TEST_P(NonfiniteTest, ScaledInputsMultiplyAsTheyAre) {
+  const Convolution convolution{.scale_input = true};
+  for (const int64_t outputs : {3, 24})
+    for (const float factor : {0.0F, -0.0F, kInfinity, -kInfinity, kNan, 1e-38F})
+      for (const float value : {0.0F, kInfinity, -kInfinity, kNan, 1e38F})
+        for (const int64_t channel : {0, 7, 19}) {
+          const std::vector<TensorDesc> operands = {
+              image(2, 20, 3, 5), dense({outputs, 20, 1, 1}),
+              TensorDesc{
+                  .dtype = cases::float32(), .sizes = {2, 20, 3, 5}, .strides = {20, 1, 0, 0}},
+              image(2, outputs, 3, 5)};
+          Tensors tensors(operands);
+          tensors.storage[0][static_cast<size_t>((15 + 4) * 20 + channel)] = value;
+          tensors.storage[2][static_cast<size_t>(20 + channel)] = factor;
+          ASSERT_TRUE(compute_reference(convolution, operands, tensors.pointers.data()));
+          const std::vector<float> expected = tensors.storage[3];
+          for (const KernelPtr& kernel : kernel_candidates(convolution, operands)) {
+            SCOPED_TRACE(kernel->name());
+            std::fill(tensors.storage[3].begin(), tensors.storage[3].end(), -1.0F);
+            run(*kernel, tensors);
+            expect_alike(tensors.storage[3], expected, 1e-5F);
+          }
+        }
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, NonfiniteTest,
                          ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
                          [](const auto& info) { return std::string(hwy::TargetName(info.param)); });

@@ -16,6 +16,22 @@ PackedRange Panels::range(int64_t column_begin, int64_t column_end) const {
           static_cast<size_t>(end_offset) * sizeof(float)};
 }
 
+void Panels::scale_rows(const float* packed, int64_t column_begin, int64_t column_end,
+                        const float* factors, int64_t factor_stride, float* to) const {
+  for (int64_t panel = column_begin / width(); begin(panel) < column_end; ++panel) {
+    const int64_t stride = stride_of(panel);
+    const float* from = packed + bias_offset(panel);
+    float* scaled = to + bias_offset(panel);
+    std::copy(from, from + stride, scaled);
+    for (int64_t i = 0; i < depth; ++i) {
+      from += stride;
+      scaled += stride;
+      const float factor = factors[i * factor_stride];
+      for (int64_t c = 0; c < stride; ++c) scaled[c] = from[c] * factor;
+    }
+  }
+}
+
 double Panels::estimate(const GemmTiles& tiles, int64_t lines, int64_t rows) const {
   constexpr double kCallCycles = 15;   // a tile's way in and out, without
   constexpr double kRowCycles = 4;     // its rows and

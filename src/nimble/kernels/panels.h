@@ -29,6 +29,11 @@ struct Panels {
   // Where the panels of these columns lie, in bytes.
   PackedRange range(int64_t column_begin, int64_t column_end) const;
 
+  // The panels of these columns with row i of the weights times factors[i * factor_stride], at the
+  // same places from `to` on. The bias stays.
+  void scale_rows(const float* packed, int64_t column_begin, int64_t column_end,
+                  const float* factors, int64_t factor_stride, float* to) const;
+
   // Panels of at most `most` vectors, as equal as they get.
   static Panels cut(int64_t columns, int64_t depth, int64_t lanes, int64_t most);
 

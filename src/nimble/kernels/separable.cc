@@ -202,7 +202,8 @@ std::vector<KernelPtr> separable_candidates(const SeparableConvolution& both,
   const auto is_one = [](const auto& pair) { return pair[0] == 1 && pair[1] == 1; };
   if (both.pointwise.groups != 1 || !is_one(both.pointwise.stride) ||
       both.pointwise.padding != std::array<int64_t, 2>{} || both.pointwise.relu_input ||
-      pointwise.sizes[2] != 1 || pointwise.sizes[3] != 1 || both.depthwise.epilogue.add)
+      both.pointwise.scale_input || pointwise.sizes[2] != 1 || pointwise.sizes[3] != 1 ||
+      both.depthwise.epilogue.add)
     return {};
   if (!ImageRows(output).channels_last() ||
       (places.addend && !ImageRows(operands[places.addend]).channels_last()))

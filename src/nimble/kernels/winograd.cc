@@ -43,7 +43,7 @@ class Winograd final : public Kernel {
     grid_.tile_rows = (grid_.output.height() + size - 1) / size;
     grid_.tile_columns = (grid_.output.width() + size - 1) / size;
     if (convolution.epilogue.add) {
-      addend_index_ = convolution.bias ? 3 : 2;
+      addend_index_ = convolution.addend_operand();
       addend_ = ImageRows(operands[addend_index_]);
     }
     const int64_t lanes = tiles.lanes;
@@ -275,7 +275,7 @@ std::vector<RankedKernel> winograd_candidates(const Convolution& convolution,
   const std::array<int64_t, 2> ones = {1, 1};
   const auto& weight = operands[1].sizes;
   if (!convolution.allow_winograd || convolution.groups != 1 || convolution.relu_input ||
-      weight[2] != 3 || weight[3] != 3 || convolution.stride != ones ||
+      convolution.scale_input || weight[2] != 3 || weight[3] != 3 || convolution.stride != ones ||
       convolution.dilation != ones)
     return {};
   const ImageRows input(operands[0]);

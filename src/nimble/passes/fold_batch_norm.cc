@@ -113,7 +113,7 @@ class Folder {
     if (convolution.bias)
       change_bias(folded.operands[2], *affine, bias_sizes, 0);
     else if (affine->shift)
-      folded.operands.push_back(new_bias(*affine->shift, bias_sizes, 0));
+      folded.operands.insert(folded.operands.begin() + 2, new_bias(*affine->shift, bias_sizes, 0));
     convolution.bias = convolution.bias || affine->shift;
     finish(std::move(folded), convolution);
     return true;

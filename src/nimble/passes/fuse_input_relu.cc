@@ -22,7 +22,8 @@ std::optional<Op> with_input_relu(Graph& graph, const Op& relu, const Op& reader
   if (convolution == nullptr || reader.operands[0].memory != result.memory) return std::nullopt;
   for (size_t i = 1; i < reader.operands.size(); ++i)
     if (reader.operands[i].memory == result.memory) return std::nullopt;
-  if (convolution->groups != graph.desc_of(reader.operands[0]).sizes[1]) return std::nullopt;
+  if (convolution->groups != graph.desc_of(reader.operands[0]).sizes[1] || convolution->scale_input)
+    return std::nullopt;
   const auto view =
       seen_through(graph.desc_of(reader.operands[0]), graph.desc_of(result), graph.desc_of(source));
   if (!view) return std::nullopt;

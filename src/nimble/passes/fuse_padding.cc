@@ -92,7 +92,7 @@ std::optional<OpAttributes> padding_itself(const Graph& graph, const Op& reader,
   if (view.only_crops() && reads_any_slice(reader)) return reader.attributes;
   if (operand != 0 || !view.pads_image_only()) return std::nullopt;
   if (const auto* convolution = attributes_of<Convolution>(reader)) {
-    if (value != 0) return std::nullopt;
+    if (value != 0 || convolution->scale_input) return std::nullopt;
     Convolution padded = *convolution;
     for (size_t d : {0, 1}) padded.padding[d] += view.near[2 + d];
     return padded;

@@ -1,29 +1,16 @@
 #include "nimble/passes/fuse_separable.h"
 
-#include <array>
 #include <utility>
 
+#include "nimble/passes/images.h"
 #include "nimble/passes/round.h"
 
 namespace nimble {
 namespace {
 
-constexpr std::array<int64_t, 2> kZeros = {0, 0};
-constexpr std::array<int64_t, 2> kOnes = {1, 1};
-
-bool is_pointwise(const Graph& graph, const Op& op) {
-  const auto* convolution = attributes_of<Convolution>(op);
-  if (convolution == nullptr || convolution->groups != 1 || convolution->relu_input) return false;
-  const auto& kernel = graph.desc_of(op.operands[1]).sizes;
-  const auto& input = graph.desc_of(op.operands[0]).sizes;
-  const auto& output = graph.desc_of(op.operands.back()).sizes;
-  return convolution->stride == kOnes && convolution->padding == kZeros && kernel[2] == 1 &&
-         kernel[3] == 1 && input[2] == output[2] && input[3] == output[3];
-}
-
 bool is_depthwise(const Graph& graph, const Op& op) {
   const auto* convolution = attributes_of<Convolution>(op);
-  return convolution != nullptr && !convolution->epilogue.add &&
+  return convolution != nullptr && !convolution->epilogue.add && !convolution->scale_input &&
          convolution->groups == graph.desc_of(op.operands[0]).sizes[1] &&
          convolution->groups == graph.desc_of(op.operands.back()).sizes[1];
 }

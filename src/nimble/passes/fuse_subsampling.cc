@@ -20,7 +20,7 @@ bool only_leaves_out(const Pool& pool) {
 void visit(Round& round, OpId id) {
   Graph& graph = round.graph;
   const auto* convolution = attributes_of<Convolution>(round.op(id));
-  if (convolution == nullptr || convolution->padding != kZeros) return;
+  if (convolution == nullptr || convolution->padding != kZeros || convolution->scale_input) return;
   const TensorDesc& weight = graph.desc_of(round.op(id).operands[1]);
   if (weight.sizes[2] != 1 || weight.sizes[3] != 1) return;
   const Operand& input = round.op(id).operands[0];

@@ -1,8 +1,10 @@
 #include "nimble/passes/images.h"
 
 #include <algorithm>
+#include <array>
 
 #include "nimble/kernels/kernel.h"
+#include "nimble/passes/rewrite.h"
 
 namespace nimble {
 namespace {
@@ -16,7 +18,7 @@ struct ImageOperands {
   std::vector<size_t> operator()(const Convolution& convolution) const {
     const bool any_strides =
         convolution.groups == 1 && sizes(0).size() == 4 && sizes(0)[1] <= kFewChannels;
-    return images(!any_strides, 2 + convolution.bias, convolution.epilogue.add);
+    return images(!any_strides, convolution.addend_operand(), convolution.epilogue.add);
   }
   std::vector<size_t> operator()(const SeparableConvolution& both) const {
     return images(true, 3 + both.depthwise.bias + both.pointwise.bias, both.pointwise.epilogue.add);
@@ -84,6 +86,20 @@ bool has_channels_last(const TensorDesc& desc) {
   for (size_t d : {2, 3})
     if (desc.sizes[d] != 1 && desc.strides[d] < desc.sizes[1]) return false;
   return true;
+}
+
+bool is_pointwise(const Graph& graph, const Op& op) {
+  constexpr std::array<int64_t, 2> kZeros = {0, 0};
+  constexpr std::array<int64_t, 2> kOnes = {1, 1};
+  const auto* convolution = attributes_of<Convolution>(op);
+  if (convolution == nullptr || convolution->groups != 1 || convolution->relu_input ||
+      convolution->scale_input || convolution->stride != kOnes || convolution->padding != kZeros)
+    return false;
+  const auto& kernel = graph.desc_of(op.operands[1]).sizes;
+  const auto& input = graph.desc_of(op.operands[0]).sizes;
+  const auto& output = graph.desc_of(op.operands.back()).sizes;
+  return input.size() == 4 && kernel[2] == 1 && kernel[3] == 1 && input[2] == output[2] &&
+         input[3] == output[3];
 }
 
 bool has_kernel(const Op& op, const std::vector<TensorDesc>& views) {

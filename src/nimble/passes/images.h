@@ -21,6 +21,10 @@ std::vector<size_t> image_operands(const Graph& graph, const Op& op);
 // The same for tensors whose rows of pixels may lie anywhere: crops. Most image kernels take them.
 bool has_channels_last(const TensorDesc& desc);
 
+// Whether an op is a 1x1 convolution that makes each pixel of its result from the same one of its
+// input, as it is: one group, no stride, padding, relu or scale.
+bool is_pointwise(const Graph& graph, const Op& op);
+
 // Whether there is a kernel of ours for an op with these views of its operands.
 bool has_kernel(const Op& op, const std::vector<TensorDesc>& views);
 // Whether an op of ours has no fewer kernels with other views of its operands.

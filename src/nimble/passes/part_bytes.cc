@@ -126,6 +126,14 @@ struct PartBytes {
     return bytes_of_rows(narrowed(desc(), kChannels, columns()), kImageRows, rows());
   }
 
+  // One factor per channel, for the images of these rows.
+  ByteSet image_scale() const {
+    const int64_t height = output().sizes[2];
+    if (part.row_begin >= part.row_end || height == 0) return {};
+    return bytes_of(
+        narrowed(desc(), 0, {part.row_begin / height, (part.row_end - 1) / height + 1}));
+  }
+
   // `reach` maps an output row of an image to the rows of the input that it needs.
   template <class Reach>
   ByteSet input_image(const Reach& reach, Range channels) const {
@@ -150,6 +158,7 @@ struct PartBytes {
 
   ByteSet operator()(const Convolution& convolution) const {
     if (operand == 1 || (operand == 2 && convolution.bias)) return all();
+    if (operand == convolution.scale_operand() && convolution.scale_input) return image_scale();
     if (operand != 0) return image_part();
     // Of each group that has one of these output channels, all input channels.
     const int64_t group_in = operands[0].sizes[1] / convolution.groups;

@@ -192,6 +192,21 @@ TEST(PartBytes, AConvolutionReadsTheRowsUnderItsWindows) {
             (ByteSet{2 * 120, 2 * 120 + 5 * 40 + 8, 40, 8}));
 }
 
+TEST(PartBytes, AScaledConvolutionReadsTheFactorsOfItsImages) {
+  const Convolution convolution{.bias = true, .scale_input = true, .epilogue = {.add = true}};
+  TensorDesc scale = cases::image(3, 8, 5, 6);
+  scale.strides = {8, 1, 0, 0};
+  const std::vector<TensorDesc> operands = {cases::image(3, 8, 5, 6), cases::dense({4, 8, 1, 1}),
+                                            cases::dense({4}),        scale,
+                                            cases::image(3, 4, 5, 6), cases::image(3, 4, 5, 6)};
+  EXPECT_EQ(part_bytes(convolution, operands, 3, {0, 2, 0, 4}), (ByteSet{0, 32, 0, 0}));
+  EXPECT_EQ(part_bytes(convolution, operands, 3, {5, 10, 0, 2}), (ByteSet{32, 64, 0, 0}));
+  EXPECT_EQ(part_bytes(convolution, operands, 3, {9, 11, 0, 4}), (ByteSet{32, 96, 0, 0}));
+  const int64_t row = 6 * 4 * 4;  // of the addend
+  EXPECT_EQ(part_bytes(convolution, operands, 4, {9, 11, 0, 4}),
+            (ByteSet{9 * row, 11 * row, 0, 0}));
+}
+
 TEST(PartBytes, ADepthwiseConvolutionReadsItsChannels) {
   const Convolution convolution{.padding = {1, 1}, .groups = 8};
   const std::vector<TensorDesc> operands = {cases::image(1, 8, 5, 6), cases::dense({8, 1, 3, 3}),

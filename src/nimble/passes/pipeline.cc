@@ -12,6 +12,7 @@
 #include "nimble/passes/fuse_chains.h"
 #include "nimble/passes/fuse_epilogues.h"
 #include "nimble/passes/fuse_input_relu.h"
+#include "nimble/passes/fuse_input_scale.h"
 #include "nimble/passes/fuse_padding.h"
 #include "nimble/passes/fuse_separable.h"
 #include "nimble/passes/fuse_subsampling.h"
@@ -42,6 +43,7 @@ std::vector<Pass> passes(const PassOptions& options) {
       // its result: epilogues first.
       {"fuse_epilogues", fuse_epilogues},
       {"fuse_input_relu", fuse_input_relu},
+      {"fuse_input_scale", fuse_input_scale},
       {"fuse_separable", fuse_separable},
       // Those above change which op computes what, those below only join what lies alike.
       {"choose_layout", choose_layout},

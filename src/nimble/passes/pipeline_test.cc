@@ -93,6 +93,25 @@ TEST_F(Pipeline, AResidualBlock) {
   EXPECT_EQ(ops(), "convolution relu, convolution relu, convolution add relu, copy");
 }
 
+// As EfficientNet has it: expansion, depthwise, squeeze and excitation, projection.
+TEST_F(Pipeline, AnInvertedResidualWithSqueezeAndExcitation) {
+  NetworkWriter w;
+  const Activation silu{ActivationKind::kSilu};
+  const Tensor x = w.batch_norm(w.convolution(w.input({2, 3, 6, 6}), 5, 3));
+  Tensor y = w.activation(w.batch_norm(w.convolution(x, 10, 1)), silu);
+  y = w.activation(w.batch_norm(w.depthwise(y, 3)), silu);
+  y = w.batch_norm(w.convolution(w.excited(y, /*scale_first=*/true), 5, 1));
+  w.output(w.add(y, x));
+  run_all(w);
+  EXPECT_EQ(ops(),
+            "convolution, convolution silu, convolution groups 10 silu, adaptive average pool, "
+            "convolution sigmoid, convolution of scaled add, copy");
+  const Op& projection = graph.ops[5];
+  EXPECT_EQ(graph.desc_of(projection.operands[0]).strides, (std::vector<int64_t>{160, 1, 40, 10}));
+  EXPECT_EQ(graph.desc_of(projection.operands[3]).sizes, (std::vector<int64_t>{2, 10, 4, 4}));
+  EXPECT_EQ(graph.desc_of(projection.operands[3]).strides, (std::vector<int64_t>{10, 1, 0, 0}));
+}
+
 TEST_F(Pipeline, PassesCanBeSwitchedOffByName) {
   NetworkWriter w;
   w.output(w.relu(w.convolution(w.input({1, 3, 4, 4}), 4, 1)));
@@ -159,7 +178,7 @@ class RandomNetwork {
     const Tensor x = pick(images_);
     const auto& sizes = x.desc.sizes;
     const int64_t smallest = std::min(sizes[2], sizes[3]);
-    switch (between(0, 12)) {
+    switch (between(0, 13)) {
       case 0:
       case 1: {
         const int64_t kernel = smallest >= 3 && between(0, 1) ? 3 : 1;
@@ -227,6 +246,11 @@ class RandomNetwork {
         images_.push_back(w.scaled(part, 0.5f));
         break;
       }
+      case 13: {
+        const Tensor y = w.excited(x, between(0, 1) == 1);
+        images_.push_back(between(0, 3) ? w.convolution(y, between(1, 4), 1) : y);
+        break;
+      }
     }
   }
 
@@ -277,7 +301,8 @@ TEST_F(Pipeline, RandomProgramsComputeTheSame) {
   for (const char* pass :
        {"remove_dead_ops", "merge_equal_ops", "fold_constants", "distribute_over_concatenation",
         "fold_batch_norm", "fuse_subsampling", "fuse_padding", "fuse_epilogues", "fuse_input_relu",
-        "fuse_separable", "choose_layout", "place_concatenations", "fuse_chains"})
+        "fuse_input_scale", "fuse_separable", "choose_layout", "place_concatenations",
+        "fuse_chains"})
     EXPECT_GT(changed[pass], 0u) << pass;
 }
 

@@ -133,7 +133,10 @@ class Splitter {
                              attributes_of<SeparableConvolution>(op) ||
                              (matmul && matmul->constant_b);
     if (!has_weights) return false;
+    const auto* convolution = attributes_of<Convolution>(op);
     for (size_t i = 0; i < op.operands.size(); ++i) {
+      if (convolution && convolution->scale_input && i == convolution->scale_operand())
+        continue;  // a few numbers with the sizes of an image
       const Role role = graph_.memories[op.operands[i].memory.index].role;
       count(i, role == Role::kFolded || role == Role::kExternal || role == Role::kConstant);
     }

@@ -71,6 +71,21 @@ class NetworkWriter : public ProgramWriter {
     return op(Chain{3, {chain_step(ChainOp::kMulAdd, 0, 1, 2)}, {3}},
               {x, over_channels(scale, x), over_channels(shift, x)}, x.desc.sizes);
   }
+  // Squeeze and excitation: times a number per image and channel that the image itself gives.
+  Tensor excited(const Tensor& x, bool scale_first = false) {
+    const int64_t channels = x.desc.sizes[1];
+    Tensor scale = op(AdaptivePool{}, {x}, {x.desc.sizes[0], channels, 1, 1});
+    scale = activation(convolution(scale, channels, 1), {ActivationKind::kSigmoid});
+    scale = over_pixels(scale, x);
+    const std::vector<Tensor> factors = scale_first ? std::vector{scale, x} : std::vector{x, scale};
+    return binary(ChainOp::kMul, factors[0], factors[1]);
+  }
+  // [N, C, 1, 1] seen with the sizes of an image.
+  static Tensor over_pixels(Tensor scale, const Tensor& image) {
+    scale.desc.sizes = image.desc.sizes;
+    scale.desc.strides[2] = scale.desc.strides[3] = 0;
+    return scale;
+  }
   // A vector seen with the sizes of an image.
   static Tensor over_channels(Tensor vector, const Tensor& image) {
     vector.desc.sizes = image.desc.sizes;

@@ -80,6 +80,10 @@ class FrameworkConvolution : public FrameworkKernel {
     const FrameworkDispatch dispatch;
     at::Tensor input = tensor_at(arguments.operands[0], operands_[0]);
     if (conv.relu_input) input = at::relu(input);
+    if (conv.scale_input) {
+      const size_t scale = conv.scale_operand();
+      input = at::mul(input, tensor_at(arguments.operands[scale], operands_[scale]));
+    }
     const at::Tensor weight = tensor_at(arguments.operands[1], operands_[1]);
     const at::Tensor bias =
         conv.bias ? tensor_at(arguments.operands[2], operands_[2]) : at::Tensor();
