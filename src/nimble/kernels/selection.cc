@@ -19,8 +19,12 @@ using Clock = std::chrono::steady_clock;
 constexpr double kBudgetNs = 2e6;
 constexpr int kMostRuns = 20;
 constexpr int kFewestRuns = 3;
-// One that is so much slower than another at its first run will not become the fastest.
+constexpr int kFewestLongRuns = 2;  // of one that takes the budget or more
+// One that is so much slower than another at its first run will not become the fastest; the very
+// first one also brings memory and code into the caches.
 constexpr double kHopeless = 1.3;
+constexpr double kHopelessWhenCold = 2;
+constexpr double kLongNs = 1e5;  // where that is little beside the work
 // Packed weights of this size are not in a core's own cache when their turn comes in a replay. They
 // are timed from memory: else Winograd's four times as many weights would seem to cost nothing.
 constexpr size_t kFarBytes = 512 << 10;
@@ -67,29 +71,44 @@ void send_away(const std::byte* memory, size_t bytes) {
   for (size_t i = 0; i < bytes; i += 64) hwy::FlushCacheline(memory + i);
 }
 
-// Not measured to the end if it is beyond `limit`.
-double time_of(const Kernel& kernel, std::span<const TensorDesc> operands, double limit) {
-  std::vector<AlignedMemory> memory;
-  std::vector<void*> pointers;
-  for (const TensorDesc& desc : operands) {
-    const auto bytes = static_cast<size_t>(desc.end_byte());
-    memory.push_back(allocate(bytes));
-    fill(memory.back().get(), bytes, desc.dtype.name == "float32");
-    pointers.push_back(memory.back().get() + desc.begin_byte());
+// Operands to try kernels of an op on.
+class TestOperands {
+ public:
+  explicit TestOperands(std::span<const TensorDesc> descs) {
+    for (const TensorDesc& desc : descs) {
+      const auto bytes = static_cast<size_t>(desc.end_byte());
+      memory_.push_back(allocate(bytes));
+      fill(memory_.back().get(), bytes, desc.dtype.name == "float32");
+      pointers_.push_back(memory_.back().get() + desc.begin_byte());
+    }
   }
+  void* const* pointers() const { return pointers_.data(); }
+
+ private:
+  std::vector<AlignedMemory> memory_;
+  std::vector<void*> pointers_;
+};
+
+// Not measured to the end if it is beyond `limit`.
+double time_of(const Kernel& kernel, const TestOperands& operands, double limit) {
   const Part whole = kernel.work().whole();
   const AlignedMemory packed = allocate(kernel.packed_bytes());
   const AlignedMemory scratch = allocate(kernel.scratch_bytes(whole));
-  kernel.pack(pointers.data(), packed.get());
-  const KernelArguments arguments{pointers.data(), packed.get(), scratch.get(), whole};
-  kernel.run(arguments);
-  double best = std::numeric_limits<double>::infinity();
-  double spent = 0;
-  for (int run = 0; run < kMostRuns && (run < kFewestRuns || spent < kBudgetNs); ++run) {
-    if (kernel.packed_bytes() >= kFarBytes) send_away(packed.get(), kernel.packed_bytes());
+  kernel.pack(operands.pointers(), packed.get());
+  const KernelArguments arguments{operands.pointers(), packed.get(), scratch.get(), whole};
+  const auto time_once = [&] {
     const Clock::time_point start = Clock::now();
     kernel.run(arguments);
-    const double ns = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
+    return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
+  };
+  const double cold = time_once();
+  if (cold > kLongNs && cold > kHopelessWhenCold * limit) return cold;
+  const int fewest = cold < kBudgetNs ? kFewestRuns : kFewestLongRuns;
+  double best = std::numeric_limits<double>::infinity();
+  double spent = 0;
+  for (int run = 0; run < kMostRuns && (run < fewest || spent < kBudgetNs); ++run) {
+    if (kernel.packed_bytes() >= kFarBytes) send_away(packed.get(), kernel.packed_bytes());
+    const double ns = time_once();
     best = std::min(best, ns);
     spent += ns;
     if (best > limit) break;
@@ -112,10 +131,11 @@ KernelChoice KernelSelector::measure(const OpAttributes& attributes,
   if (others_)
     for (const KernelPtr& kernel : others_(attributes, operands)) kernels.push_back(kernel);
   if (kernels.empty()) kernels.push_back(plain_loops(attributes, operands));
+  const TestOperands test_operands(operands);
   double best = std::numeric_limits<double>::infinity();
   for (const KernelPtr& kernel : kernels) {
     const double share = is_divisible(*kernel) ? 1 / static_cast<double>(workers_) : 1;
-    const double ns = time_of(*kernel, operands, kHopeless * best / share);
+    const double ns = time_of(*kernel, test_operands, kHopeless * best / share);
     choice.candidates.push_back({kernel->name(), ns});
     const double divided = ns * share;
     if (divided >= best) continue;

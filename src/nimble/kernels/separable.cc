@@ -148,6 +148,8 @@ class Separable final : public Kernel {
     float* output = static_cast<float*>(arguments.operands[places_.output]);
     const float* addend =
         places_.addend ? static_cast<const float*>(arguments.operands[places_.addend]) : nullptr;
+    // Few weights have been fetched by the task before.
+    const bool fetched = !next.done() && packed_bytes() <= kMostFetchedAhead;
     for (int64_t panel = 0; panel < panels_.count(); ++panel) {
       const int64_t column = panels_.begin(panel);
       GemmTile tile{.a_row = pixel_,
@@ -160,7 +162,13 @@ class Separable final : public Kernel {
                     .addend_row = addend_.pixel(),
                     .columns = panels_.columns_of(panel),
                     .epilogue = &both_.pointwise.epilogue};
-      next.give_to(tile);
+      const bool within = panel + 1 < panels_.count() && !fetched;
+      if (within) {
+        tile.ahead = packed + panels_.offset(panel + 1);
+        tile.ahead_end = tile.ahead + panels_.depth * panels_.stride_of(panel + 1);
+      } else {
+        next.give_to(tile);
+      }
       for (int64_t row = begin; row < end;) {
         const int64_t line_end = std::min(end, (row / line_rows_ + 1) * line_rows_);
         const int64_t image = row / output_.height();
@@ -173,7 +181,7 @@ class Separable final : public Kernel {
                    (line_end - row) * output_.width());
         row = line_end;
       }
-      next.take_from(tile);
+      if (!within) next.take_from(tile);
     }
   }
 
