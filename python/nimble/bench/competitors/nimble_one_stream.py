@@ -13,12 +13,12 @@ FROM_ONNX = False
 def prepare(model, inputs, setting, streams=1):
     engine = nimble.Nimble(model, streams=streams, threads=setting.threads).prepare(*inputs)
     plan = engine.schedule
-    names = ("tasks", "streams", "waits", "arena_bytes", "peak_bytes", "framework_peak_bytes")
+    names = ("tasks", "framework_tasks", "streams", "waits", "arena_bytes", "peak_bytes")
     return Prepared(
         bind=lambda inputs: functools.partial(engine, *inputs),
         settings=f"{plan.streams} stream{'s' * (plan.streams > 1)}, {plan.tasks} tasks, "
         f"holds {_mib(plan.peak_bytes)} at most (eager {_mib(plan.framework_peak_bytes)})",
-        details={name: getattr(plan, name) for name in names},
+        details={name: getattr(plan, name) for name in (*names, "framework_peak_bytes")},
     )
 
 
