@@ -21,8 +21,10 @@ def of_workload(workload):
             if (ratio := workload[f"{name}_to_fastest_peer"])
         ]
         lines.append("; ".join([f"  fastest peer: {workload['fastest_peer']}", *ratios]))
-    counted, played = workload["rounds_counted"], workload["rounds_played"]
-    lines.append(f"  {counted} rounds count of {played}; the cores were not ours alone in the others")
+    whole, played = workload["rounds_with_whole_cores"], workload["rounds_played"]
+    line = f"  {whole} of {played} rounds had every core to themselves"
+    counted = workload["rounds_counted"]
+    lines.append(line + ("; only those count" if counted == whole else "; too few, so ALL count"))
     return "\n".join(lines) + "\n"
 
 
