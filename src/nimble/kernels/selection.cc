@@ -44,14 +44,7 @@ class PlainLoops : public Kernel {
   std::vector<TensorDesc> operands_;
 };
 
-struct AlignedDelete {
-  void operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t(64)); }
-};
-using AlignedMemory = std::unique_ptr<std::byte, AlignedDelete>;
-
-AlignedMemory allocate(size_t bytes) {
-  return AlignedMemory(static_cast<std::byte*>(::operator new(bytes + 64, std::align_val_t(64))));
-}
+constexpr size_t kAlignment = 64;
 
 // Numbers between -1 and 1 for floats, 0 for anything else (an index).
 void fill(std::byte* memory, size_t bytes, bool floats) {
@@ -72,30 +65,26 @@ void send_away(const std::byte* memory, size_t bytes) {
 }
 
 // Operands to try kernels of an op on.
-class TestOperands {
- public:
-  explicit TestOperands(std::span<const TensorDesc> descs) {
-    for (const TensorDesc& desc : descs) {
-      const auto bytes = static_cast<size_t>(desc.end_byte());
-      memory_.push_back(allocate(bytes));
-      fill(memory_.back().get(), bytes, desc.dtype.name == "float32");
-      pointers_.push_back(memory_.back().get() + desc.begin_byte());
-    }
+std::vector<void*> make_operands(std::span<const TensorDesc> descs, TestMemory& memory) {
+  std::vector<void*> pointers;
+  for (const TensorDesc& desc : descs) {
+    const auto bytes = static_cast<size_t>(desc.end_byte());
+    std::byte* begin = memory.get(bytes);
+    fill(begin, bytes, desc.dtype.name == "float32");
+    pointers.push_back(begin + desc.begin_byte());
   }
-  void* const* pointers() const { return pointers_.data(); }
-
- private:
-  std::vector<AlignedMemory> memory_;
-  std::vector<void*> pointers_;
-};
+  return pointers;
+}
 
 // Not measured to the end if it is beyond `limit`.
-double time_of(const Kernel& kernel, const TestOperands& operands, double limit) {
+double time_of(const Kernel& kernel, const std::vector<void*>& operands, TestMemory& memory,
+               double limit) {
   const Part whole = kernel.work().whole();
-  const AlignedMemory packed = allocate(kernel.packed_bytes());
-  const AlignedMemory scratch = allocate(kernel.scratch_bytes(whole));
-  kernel.pack(operands.pointers(), packed.get());
-  const KernelArguments arguments{operands.pointers(), packed.get(), scratch.get(), whole};
+  const TestMemory::Scope scope(memory);
+  std::byte* packed = memory.get(kernel.packed_bytes());
+  std::byte* scratch = memory.get(kernel.scratch_bytes(whole));
+  kernel.pack(operands.data(), packed);
+  const KernelArguments arguments{operands.data(), packed, scratch, whole};
   const auto time_once = [&] {
     const Clock::time_point start = Clock::now();
     kernel.run(arguments);
@@ -107,7 +96,7 @@ double time_of(const Kernel& kernel, const TestOperands& operands, double limit)
   double best = std::numeric_limits<double>::infinity();
   double spent = 0;
   for (int run = 0; run < kMostRuns && (run < fewest || spent < kBudgetNs); ++run) {
-    if (kernel.packed_bytes() >= kFarBytes) send_away(packed.get(), kernel.packed_bytes());
+    if (kernel.packed_bytes() >= kFarBytes) send_away(packed, kernel.packed_bytes());
     const double ns = time_once();
     best = std::min(best, ns);
     spent += ns;
@@ -124,18 +113,37 @@ bool is_divisible(const Kernel& kernel) {
 
 }  // namespace
 
+std::byte* TestMemory::get(size_t bytes) {
+  const size_t wanted = (bytes + kAlignment) / kAlignment * kAlignment;
+  while (block_ < blocks_.size() && used_ + wanted > blocks_[block_].bytes) {
+    ++block_;
+    used_ = 0;
+  }
+  if (block_ == blocks_.size()) {
+    const size_t size = std::max(wanted, kBlockBytes);
+    auto* memory = static_cast<std::byte*>(::operator new(size, std::align_val_t(kAlignment)));
+    blocks_.push_back({std::unique_ptr<std::byte, Delete>(memory), size});
+  }
+  return blocks_[block_].memory.get() + std::exchange(used_, used_ + wanted);
+}
+
+void TestMemory::Delete::operator()(std::byte* memory) const {
+  ::operator delete(memory, std::align_val_t(kAlignment));
+}
+
 KernelChoice KernelSelector::measure(const OpAttributes& attributes,
-                                     std::span<const TensorDesc> operands) const {
+                                     std::span<const TensorDesc> operands) {
   KernelChoice choice;
   std::vector<KernelPtr> kernels = kernel_candidates(attributes, operands);
   if (others_)
     for (const KernelPtr& kernel : others_(attributes, operands)) kernels.push_back(kernel);
   if (kernels.empty()) kernels.push_back(plain_loops(attributes, operands));
-  const TestOperands test_operands(operands);
+  const TestMemory::Scope scope(memory_);
+  const std::vector<void*> test_operands = make_operands(operands, memory_);
   double best = std::numeric_limits<double>::infinity();
   for (const KernelPtr& kernel : kernels) {
     const double share = is_divisible(*kernel) ? 1 / static_cast<double>(workers_) : 1;
-    const double ns = time_of(*kernel, test_operands, kHopeless * best / share);
+    const double ns = time_of(*kernel, test_operands, memory_, kHopeless * best / share);
     choice.candidates.push_back({kernel->name(), ns});
     const double divided = ns * share;
     if (divided >= best) continue;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +24,42 @@ struct KernelChoice {
   std::vector<Candidate> candidates;  // in the order they were tried
 };
 
+// Memory to try kernels on, used again for the next: the system hands out new pages slowly.
+class TestMemory {
+ public:
+  std::byte* get(size_t bytes);  // 64-byte aligned; until the present scope ends
+
+  class Scope {
+   public:
+    explicit Scope(TestMemory& memory)
+        : memory_(memory), block_(memory.block_), used_(memory.used_) {}
+    ~Scope() {
+      memory_.block_ = block_;
+      memory_.used_ = used_;
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    TestMemory& memory_;
+    size_t block_;
+    size_t used_;
+  };
+
+ private:
+  static constexpr size_t kBlockBytes = 16 << 20;
+  struct Delete {
+    void operator()(std::byte* memory) const;
+  };
+  struct Block {
+    std::unique_ptr<std::byte, Delete> memory;
+    size_t bytes = 0;
+  };
+  std::vector<Block> blocks_;
+  size_t block_ = 0;  // that is in use
+  size_t used_ = 0;   // of it
+};
+
 // Chooses a kernel by measuring its candidates on memory of its own, once for each distinct op.
 // Candidates run on one thread; one that can be divided among `workers` is taken to be so.
 class KernelSelector {
@@ -37,7 +74,7 @@ class KernelSelector {
   size_t distinct_ops() const { return known_.size(); }
 
  private:
-  KernelChoice measure(const OpAttributes& attributes, std::span<const TensorDesc> operands) const;
+  KernelChoice measure(const OpAttributes& attributes, std::span<const TensorDesc> operands);
 
   struct Known {
     OpAttributes attributes;
@@ -47,6 +84,7 @@ class KernelSelector {
 
   size_t workers_;
   Candidates others_;
+  TestMemory memory_;
   std::deque<Known> known_;  // a program has few distinct ops
 };
 

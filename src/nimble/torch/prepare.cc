@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 
 #include "nimble/base/error.h"
 #include "nimble/schedule/many_streams.h"
@@ -60,6 +61,8 @@ constexpr double kMostRounding = 1e-2;
 // kept on two streams and then took 33 instead of 31 ms.
 constexpr double kClearlyFaster = 0.97;
 
+constexpr double kNotMeasured = std::numeric_limits<double>::max();
+
 double largest_finite(const at::Tensor& tensor) {
   const at::Tensor magnitude = tensor.abs().to(at::kDouble);
   return at::where(magnitude.isfinite(), magnitude, 0.0).max().item<double>();
@@ -111,8 +114,8 @@ class Preparation {
   }
 
   // The recorded values may hide that the program does something that is not an op. So it runs once
-  // more, unrecorded, on other values, and must give what the replay gives on them.
-  void check_on_other_values(const TensorFunction& function) {
+  // more, unrecorded, on other values, and the replay must give the same on them.
+  void run_on_other_values(const TensorFunction& function) {
     for (bool in_place : {false, true}) {
       std::vector<at::Tensor> inputs;
       for (const at::Tensor& input : inputs_) inputs.push_back(other_values(input, in_place));
@@ -122,24 +125,21 @@ class Preparation {
       } catch (const std::exception&) {
         continue;  // these values are not for this program
       }
-      check_replay(inputs, expected);
       other_inputs_ = std::move(inputs);
       expected_on_others_ = std::move(expected);
+      ran_on_others_ = true;
       return;
     }
   }
 
-  // Goes over to our own kernels where there are some, if they give the same and are not slower
-  // than the framework's.
+  // Goes over to our own kernels where there are some, if they give the same, on other values too,
+  // and are not slower than the framework's. Else those have to give the same.
   void use_native_kernels(const NamedTensors& names) {
     std::string& why_not = result_.report.why_framework_kernels;
-    if (!options_.native_kernels) {
-      why_not = "the framework's kernels were asked for";
-      return;
-    }
-    uses_native_ = true;
-    why_not = try_native_kernels(names);
+    uses_native_ = options_.native_kernels;
+    why_not = uses_native_ ? try_native_kernels(names) : "the framework's kernels were asked for";
     uses_native_ = why_not.empty();
+    if (!uses_native_) check_on_other_values();
   }
 
   void choose_schedule() {
@@ -242,7 +242,7 @@ class Preparation {
   std::string difference_from_framework(Instance& instance, double tolerance) {
     try {
       std::string found = difference_on(instance, inputs_, recording_.outputs, tolerance);
-      if (!found.empty() || expected_on_others_.empty()) return found;
+      if (!found.empty() || !ran_on_others_) return found;
       return difference_on(instance, other_inputs_, expected_on_others_, tolerance);
     } catch (const std::exception& error) {
       return message("our kernels fail: ", text_of(error));
@@ -252,9 +252,11 @@ class Preparation {
   std::string difference_on(Instance& instance, const std::vector<at::Tensor>& inputs,
                             const std::vector<at::Tensor>& expected, double tolerance) {
     const std::vector<at::Tensor> outputs = run_on_copies(instance, inputs);
+    if (outputs.size() != expected.size()) return "it has not always as many outputs";
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (recording_.output_is_uninitialised[i] || agree(outputs[i], expected[i], tolerance))
         continue;
+      check_on_other_values();  // what follows forgives much
       const double rounding = kRoundingFactor * response_to_rounding(inputs, expected, i);
       if (agree(outputs[i], expected[i], std::min(rounding, kMostRounding))) continue;
       return message("with our kernels output ", i, " is not within ", tolerance,
@@ -305,22 +307,23 @@ class Preparation {
     return outputs;
   }
 
-  void check_replay(const std::vector<at::Tensor>& inputs,
-                    const std::vector<at::Tensor>& expected) {
-    const SavedState::Checkpoint checkpoint(state_);
+  // Of the framework's own kernels.
+  void check_on_other_values() {
+    if (others_are_checked_ || !ran_on_others_) return;
     std::vector<at::Tensor> outputs;
     try {
-      outputs = result_.instance->run(inputs);
+      outputs = run_on_copies(*result_.instance, other_inputs_);
     } catch (const std::exception& error) {
       throw Refused(message("cannot replay this program: on other values its replay fails: ",
                             text_of(error)));
     }
     for (size_t i = 0; i < outputs.size(); ++i)
-      if (i >= expected.size() ||
-          !(recording_.output_is_uninitialised[i] || agree(outputs[i], expected[i])))
+      if (i >= expected_on_others_.size() ||
+          !(recording_.output_is_uninitialised[i] || agree(outputs[i], expected_on_others_[i])))
         throw Refused(message("cannot replay this program: on other values output ", i,
                               " is not what the program gives. It does something that is not a "
                               "tensor operation, or depends on values in a way that is not seen"));
+    others_are_checked_ = true;
   }
 
   // Some call did not do with its results what its policy says: the next one for those calls that
@@ -359,25 +362,35 @@ class Preparation {
     return true;
   }
 
+  // Of each task, with so many threads inside of the framework's.
   std::vector<double> measure_costs(int threads) {
-    const size_t tasks = result_.plan->graph.ops.size();
-    std::vector<double> costs(tasks, 0.0);
+    std::vector<double> costs(result_.plan->graph.ops.size(), kNotMeasured);
+    constexpr int kRuns = 2;
+    constexpr double kLongUs = 100e3;
+    const auto measure = [&](Instance& instance) {
+      const Clock::time_point start = Clock::now();
+      for (int run = 0; run < kRuns; ++run) {
+        if (run > 0 && microseconds_since(start) > kLongUs) break;
+        const SavedState::Checkpoint checkpoint(state_);
+        for (const TaskTime& time : instance.run_timed(fresh_inputs())) {
+          double& best = costs[time.task.index];
+          best = std::min(best, static_cast<double>(time.end_ns - time.begin_ns));
+        }
+      }
+    };
+    const auto& ops = result_.plan->graph.ops;
+    const bool all_ours =
+        std::none_of(ops.begin(), ops.end(), [](const Op& op) { return op.call.valid(); });
+    if (all_ours) {
+      measure(*result_.instance);  // is warm
+      return costs;
+    }
     PlannedSchedule serial = result_.schedule;
     serial.intra_op_threads = threads;
     Instance instance(*result_.plan, serial, options_.borrowed_outputs);
     if (result_.weights) instance.use(result_.weights->current()->image);
-    constexpr int kRuns = 3;  // the first one warms up
-    constexpr double kLongUs = 100e3;
-    const Clock::time_point start = Clock::now();
-    for (int run = 0; run < kRuns; ++run) {
-      if (run == kRuns - 1 && microseconds_since(start) > 2 * kLongUs) break;
-      const SavedState::Checkpoint checkpoint(state_);
-      for (const TaskTime& time : instance.run_timed(fresh_inputs())) {
-        const auto cost = static_cast<double>(time.end_ns - time.begin_ns);
-        double& best = costs[time.task.index];
-        best = run <= 1 ? cost : std::min(best, cost);
-      }
-    }
+    time_of(instance);  // warms up
+    measure(instance);
     return costs;
   }
 
@@ -407,6 +420,8 @@ class Preparation {
       if (round >= kFewest && microseconds_since(start) > kBudgetUs) break;
       times_of_a.push_back(time_of(a));
       times_of_b.push_back(time_of(b));
+      const bool is_long = microseconds_since(start) > kBudgetUs;
+      if (round > 0 && is_long && times_of_b.back() > times_of_a.back()) break;
     }
     return {quartile_after_first(times_of_a), quartile_after_first(times_of_b)};
   }
@@ -445,6 +460,8 @@ class Preparation {
   std::vector<CallId> misfits_;
   std::string difference_;
   bool uses_native_ = false;
+  bool ran_on_others_ = false;
+  bool others_are_checked_ = false;  // with the framework's kernels
 };
 
 }  // namespace
@@ -461,7 +478,7 @@ Prepared prepare(const TensorFunction& function, const std::vector<at::Tensor>& 
   Preparation preparation(std::move(recording), inputs, options);
   preparation.report().record_ms = record_ms;
   preparation.plan();
-  preparation.check_on_other_values(function);
+  preparation.run_on_other_values(function);
   preparation.use_native_kernels(names);
   preparation.choose_schedule();
   Prepared prepared = preparation.finish();
