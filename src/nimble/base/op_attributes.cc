@@ -54,17 +54,29 @@ const char* name_of(ChainOp op) {
   return kNames[static_cast<size_t>(op)];
 }
 
+template <class AnyConvolution>
+std::string window_of(const AnyConvolution& conv) {
+  std::string text;
+  if (conv.stride[0] != 1 || conv.stride[1] != 1)
+    text += message(" stride ", conv.stride[0], "x", conv.stride[1]);
+  if (conv.dilation[0] != 1 || conv.dilation[1] != 1)
+    text += message(" dilation ", conv.dilation[0], "x", conv.dilation[1]);
+  if (conv.groups != 1) text += message(" groups ", conv.groups);
+  return text;
+}
+
 struct Describer {
   std::string operator()(const Convolution& conv) const {
-    std::string text = "convolution";
-    if (conv.stride[0] != 1 || conv.stride[1] != 1)
-      text += message(" stride ", conv.stride[0], "x", conv.stride[1]);
-    if (conv.dilation[0] != 1 || conv.dilation[1] != 1)
-      text += message(" dilation ", conv.dilation[0], "x", conv.dilation[1]);
-    if (conv.groups != 1) text += message(" groups ", conv.groups);
+    std::string text = message("convolution", window_of(conv));
     if (conv.relu_input) text += " of relu";
     if (conv.scale_input) text += " of scaled";
     return text + after(conv.epilogue);
+  }
+  std::string operator()(const ConvolutionBackwardInput& conv) const {
+    return message("convolution backward input", window_of(conv));
+  }
+  std::string operator()(const ConvolutionBackwardWeight& conv) const {
+    return message("convolution backward weight", window_of(conv), conv.bias ? " and bias" : "");
   }
   std::string operator()(const SeparableConvolution& both) const {
     return "separable " + (*this)(both.depthwise) + ", 1x1" + after(both.pointwise.epilogue);

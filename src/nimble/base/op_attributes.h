@@ -49,8 +49,8 @@ struct Epilogue {
 };
 
 // Operands: input, weight [O, I/groups, kh, kw], [bias], [scale], [addend], output.
-// Weight and bias are constants: kernels pack them ahead of time. What lies outside of the input is
-// zero; the far padding follows from the output's size. Rows are N * output height.
+// Weight and bias usually are constants: kernels pack them ahead of time. What lies outside of the
+// input is zero; the far padding follows from the output's size. Rows are N * output height.
 // The scale is no constant. It has the input's sizes, and stride 0 in H and W: the input is
 // multiplied first by one factor per image and channel.
 struct Convolution {
@@ -64,11 +64,35 @@ struct Convolution {
   bool scale_input = false;
   Epilogue epilogue = {};
   bool allow_winograd = false;
+  bool constant_weight = true;  // false: as in training; nothing is packed ahead of time
   bool operator==(const Convolution&) const = default;
 
   // The places of operands that are there; without an addend, the second is the output's.
   size_t scale_operand() const { return 2 + size_t{bias}; }
   size_t addend_operand() const { return scale_operand() + size_t{scale_input}; }
+};
+
+// The gradient of a convolution's input. Operands: grad_output, weight [O, I/groups, kh, kw],
+// grad_input. All else is the convolution's; the weight is no constant. Rows are N * input height.
+struct ConvolutionBackwardInput {
+  std::array<int64_t, 2> stride = {1, 1};
+  std::array<int64_t, 2> padding = {0, 0};
+  std::array<int64_t, 2> dilation = {1, 1};
+  int64_t groups = 1;
+  bool allow_winograd = false;
+  bool operator==(const ConvolutionBackwardInput&) const = default;
+};
+
+// The gradient of a convolution's weight, and of its bias. Operands: input, grad_output,
+// grad_weight [O, I/groups, kh, kw], [grad_bias: O]. Rows are output channels, columns the input
+// channels of a group; the part that has column 0 of a row writes the row's grad_bias.
+struct ConvolutionBackwardWeight {
+  std::array<int64_t, 2> stride = {1, 1};
+  std::array<int64_t, 2> padding = {0, 0};
+  std::array<int64_t, 2> dilation = {1, 1};
+  int64_t groups = 1;
+  bool bias = false;
+  bool operator==(const ConvolutionBackwardWeight&) const = default;
 };
 
 // A depthwise convolution (channel multiplier 1) followed by a 1x1 convolution of stride 1, the
@@ -245,9 +269,10 @@ struct Concatenation {
   bool operator==(const Concatenation&) const = default;
 };
 
-using OpAttributes = std::variant<Convolution, SeparableConvolution, MatMul, Pool, AdaptivePool,
-                                  Chain, Reduce, Softmax, LayerNorm, GroupNorm, Embedding,
-                                  Attention, Resize, Copy, Pad, Concatenation>;
+using OpAttributes =
+    std::variant<Convolution, SeparableConvolution, ConvolutionBackwardInput,
+                 ConvolutionBackwardWeight, MatMul, Pool, AdaptivePool, Chain, Reduce, Softmax,
+                 LayerNorm, GroupNorm, Embedding, Attention, Resize, Copy, Pad, Concatenation>;
 
 // "convolution 3x3 s2 + relu", for people.
 std::string describe(const OpAttributes& attributes);

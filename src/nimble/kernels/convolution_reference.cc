@@ -3,6 +3,7 @@
 
 #include "nimble/kernels/activation_reference.h"
 #include "nimble/kernels/case_tensors.h"
+#include "nimble/kernels/convolution_backward_cases.h"
 #include "nimble/kernels/depthwise.h"
 #include "nimble/kernels/families.h"
 
@@ -65,6 +66,13 @@ KernelCase make_case(const Shape& s, const Epilogue& epilogue = {}, bool winogra
   if (epilogue.add)
     result.operands.push_back(image(s.n, s.out, height, width, s.out + s.addend_gap));
   result.operands.push_back(image(s.n, s.out, height, width, s.out + s.out_gap));
+  return result;
+}
+
+KernelCase forward_case(const cases::BackwardCase& training) {
+  KernelCase result{training.convolution, {training.input, training.weight}};
+  if (training.convolution.bias) result.operands.push_back(dense({training.weight.sizes[0]}));
+  result.operands.push_back(training.output);
   return result;
 }
 
@@ -436,6 +444,14 @@ std::vector<KernelCase> convolution_test_cases() {
                             .addend_gap = 1},
                            finish({}, true, relu()), true));
   for (KernelCase& depthwise : depthwise_test_cases()) list.push_back(std::move(depthwise));
+  // Weights that change: those of training, and some of the others.
+  const size_t constant = list.size();
+  for (size_t i = 0; i < constant; i += 3) {
+    list.push_back(list[i]);
+    std::get<Convolution>(list.back().attributes).constant_weight = false;
+  }
+  for (const cases::BackwardCase& training : cases::backward_test_cases())
+    list.push_back(forward_case(training));
   return list;
 }
 
@@ -537,6 +553,8 @@ std::vector<KernelCase> convolution_bench_cases() {
   add_window(8, 448, 384, 3, 3);
   add_window(8, 2048, 320, 1, 1);
   for (KernelCase& depthwise : depthwise_bench_cases()) list.push_back(std::move(depthwise));
+  for (const cases::BackwardCase& training : cases::backward_bench_cases())
+    list.push_back(forward_case(training));
   return list;
 }
 

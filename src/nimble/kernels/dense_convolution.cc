@@ -7,6 +7,8 @@
 #include "nimble/base/error.h"
 #include "nimble/kernels/gemm_tile.h"
 #include "nimble/kernels/image_rows.h"
+#include "nimble/kernels/pack_weights.h"
+#include "nimble/kernels/panel_kernel.h"
 #include "nimble/kernels/panels.h"
 
 namespace nimble {
@@ -48,7 +50,7 @@ constexpr const char* kReadingNames[] = {"", " copy", " unfold"};
 //     for each stretch of input channels, usually all of them
 //       for each panel of output channels
 //         for each line of pixels: tiles
-class DenseConvolution final : public Kernel {
+class DenseConvolution final : public PanelKernel {
  public:
   DenseConvolution(const Convolution& convolution, std::span<const TensorDesc> operands,
                    const GemmTiles& tiles, int64_t most_vectors, Reading reading,
@@ -114,16 +116,27 @@ class DenseConvolution final : public Kernel {
   }
 
   PackedRange packed_range(const Part& part) const override {
-    if (convolution_.groups > 1) return {0, packed_bytes()};
-    return panels_.range(part.column_begin, part.column_end);
+    return column_bytes(part.column_begin, part.column_end);
   }
 
-  void pack(void* const* operands, std::byte* packed) const override {
+  PackedRange column_bytes(int64_t begin, int64_t end) const override {
+    if (convolution_.groups == 1) return panels_.range(begin, end);
+    const size_t of_group = static_cast<size_t>(panels_.packed_size()) * sizeof(float);
+    return {static_cast<size_t>(begin / group_out_) * of_group,
+            static_cast<size_t>((end + group_out_ - 1) / group_out_) * of_group};
+  }
+
+  void pack_columns(void* const* operands, int64_t begin, int64_t end,
+                    std::byte* packed) const override {
     const float* weight = static_cast<const float*>(operands[1]);
     const float* bias = convolution_.bias ? static_cast<const float*>(operands[2]) : nullptr;
-    for (int64_t group = 0; group < convolution_.groups; ++group)
-      for (int64_t panel = 0; panel < panels_.count(); ++panel)
+    for (int64_t group = begin / group_out_; group * group_out_ < end; ++group) {
+      const int64_t base = group * group_out_;
+      const int64_t last = std::min(end - base, group_out_);
+      for (int64_t panel = std::max<int64_t>(begin - base, 0) / panels_.width();
+           panels_.begin(panel) < last; ++panel)
         pack_panel(weight, bias, group, panel, reinterpret_cast<float*>(packed));
+    }
   }
 
   void run(const KernelArguments& arguments) const override {
@@ -213,7 +226,9 @@ class DenseConvolution final : public Kernel {
         const auto fine = [&](const ImageRows& image) {
           return rows ? image.rows_follow() : image.images_follow();
         };
-        return (compact || (unit && fine(input))) && fine(output_) &&
+        const bool same_size =
+            rows ? input.width() == output_.width() : input.height() == output_.height();
+        return (compact || (unit && same_size && fine(input))) && fine(output_) &&
                (addend_index_ == 0 || fine(addend_));
       };
       if (mergeable(true)) line_rows_ = output_.height();
@@ -264,13 +279,12 @@ class DenseConvolution final : public Kernel {
     for (int64_t c = 0; c < stride; ++c)
       to[c] = bias != nullptr && c < columns ? bias[(first + c) * bias_stride_] : 0;
     const auto& s = weight_.strides;
-    for (int64_t y = 0; y < window_.kernel[0]; ++y)
-      for (int64_t x = 0; x < window_.kernel[1]; ++x)
-        for (int64_t i = 0; i < group_in_; ++i) {
-          to += stride;
-          for (int64_t c = 0; c < stride; ++c)
-            to[c] = c < columns ? weight[(first + c) * s[0] + i * s[1] + y * s[2] + x * s[3]] : 0;
-        }
+    pack_weights({.weight = weight + first * s[0],
+                  .strides = {s[0], s[1], s[2], s[3]},
+                  .columns = columns,
+                  .inputs = group_in_,
+                  .kernel = window_.kernel},
+                 to + stride, stride);
   }
 
   void copy_block(const KernelArguments& arguments, int64_t begin, int64_t end) const {

@@ -7,6 +7,8 @@
 
 #include "nimble/base/error.h"
 #include "nimble/kernels/divide_row.h"
+#include "nimble/kernels/pack_weights.h"
+#include "nimble/kernels/panel_kernel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "nimble/kernels/depthwise.cc"
@@ -301,18 +303,30 @@ class Rows final : public DepthwiseRows {
            sizeof(float);
   }
   void pack(const float* weight, const float* bias, std::byte* packed) const override {
-    float* to = reinterpret_cast<float*>(packed);
-    for (int64_t base = 0; base < channels_; base += kLanes) {
-      const auto put = [&](auto&& value) {
-        for (int64_t c = base; c < base + kLanes; ++c) *to++ = c < channels_ ? value(c) : 0.0f;
-      };
-      put([&](int64_t c) { return bias ? bias[c] : 0.0f; });
-      for (int64_t y = 0; y < kernel_height_; ++y)
-        for (int64_t x = 0; x < kernel_width_; ++x)
-          put([&](int64_t c) {
-            return weight[c * weight_strides_[0] + y * weight_strides_[1] + x * weight_strides_[2]];
-          });
+    pack_channels(weight, bias, 0, channels_, packed);
+  }
+  // Those of the vectors that begin in [begin, end).
+  void pack_channels(const float* weight, const float* bias, int64_t begin, int64_t end,
+                     std::byte* packed) const {
+    for (int64_t base = begin; base < end; base += kLanes) {
+      float* to = reinterpret_cast<float*>(packed) + base * packed_vectors();
+      const int64_t count = std::min<int64_t>(kLanes, channels_ - base);
+      for (int64_t c = 0; c < kLanes; ++c)
+        to[c] = bias != nullptr && c < count ? bias[base + c] : 0.0f;
+      pack_weights({.weight = weight + base * weight_strides_[0],
+                    .strides = {weight_strides_[0], 1, weight_strides_[1], weight_strides_[2]},
+                    .columns = count,
+                    .inputs = 1,
+                    .kernel = {kernel_height_, kernel_width_}},
+                   to + kLanes, kLanes);
     }
+  }
+  PackedRange channel_bytes(int64_t begin, int64_t end) const {
+    const auto offset = [&](int64_t c) {
+      return static_cast<size_t>((c + kLanes - 1) / kLanes * kLanes * packed_vectors()) *
+             sizeof(float);
+    };
+    return {offset(begin), offset(end)};
   }
 
   void run(const Arguments& arguments) const override {
@@ -467,7 +481,7 @@ class Rows final : public DepthwiseRows {
   bool finish_later_ = false;
 };
 
-class DepthwiseKernel final : public Kernel {
+class DepthwiseKernel final : public PanelKernel {
  public:
   DepthwiseKernel(const Convolution& convolution, std::span<const TensorDesc> operands)
       : convolution_(convolution),
@@ -484,9 +498,14 @@ class DepthwiseKernel final : public Kernel {
     return {output_.sizes[0] * output_.sizes[2], 1, output_.sizes[1], kLanes};
   }
   size_t packed_bytes() const override { return rows_.packed_bytes(); }
-  void pack(void* const* operands, std::byte* packed) const override {
-    rows_.pack(static_cast<const float*>(operands[1]),
-               convolution_.bias ? static_cast<const float*>(operands[2]) : nullptr, packed);
+  PackedRange column_bytes(int64_t begin, int64_t end) const override {
+    return rows_.channel_bytes(begin, end);
+  }
+  void pack_columns(void* const* operands, int64_t begin, int64_t end,
+                    std::byte* packed) const override {
+    rows_.pack_channels(static_cast<const float*>(operands[1]),
+                        convolution_.bias ? static_cast<const float*>(operands[2]) : nullptr, begin,
+                        end, packed);
   }
 
   void run(const KernelArguments& arguments) const override {

@@ -3,21 +3,23 @@
 #include "nimble/kernels/family.h"
 
 // The list of kernel families. A new one is declared and listed here, and nowhere else.
-#define NIMBLE_KERNEL_FAMILIES(FAMILY)    \
-  FAMILY(convolution, Convolution)        \
-  FAMILY(separable, SeparableConvolution) \
-  FAMILY(matmul, MatMul)                  \
-  FAMILY(pool, Pool)                      \
-  FAMILY(adaptive_pool, AdaptivePool)     \
-  FAMILY(chain, Chain)                    \
-  FAMILY(reduce, Reduce)                  \
-  FAMILY(softmax, Softmax)                \
-  FAMILY(layer_norm, LayerNorm)           \
-  FAMILY(group_norm, GroupNorm)           \
-  FAMILY(embedding, Embedding)            \
-  FAMILY(attention, Attention)            \
-  FAMILY(resize, Resize)                  \
-  FAMILY(copy, Copy)                      \
+#define NIMBLE_KERNEL_FAMILIES(FAMILY)                           \
+  FAMILY(convolution, Convolution)                               \
+  FAMILY(convolution_backward_input, ConvolutionBackwardInput)   \
+  FAMILY(convolution_backward_weight, ConvolutionBackwardWeight) \
+  FAMILY(separable, SeparableConvolution)                        \
+  FAMILY(matmul, MatMul)                                         \
+  FAMILY(pool, Pool)                                             \
+  FAMILY(adaptive_pool, AdaptivePool)                            \
+  FAMILY(chain, Chain)                                           \
+  FAMILY(reduce, Reduce)                                         \
+  FAMILY(softmax, Softmax)                                       \
+  FAMILY(layer_norm, LayerNorm)                                  \
+  FAMILY(group_norm, GroupNorm)                                  \
+  FAMILY(embedding, Embedding)                                   \
+  FAMILY(attention, Attention)                                   \
+  FAMILY(resize, Resize)                                         \
+  FAMILY(copy, Copy)                                             \
   FAMILY(pad, Pad)
 
 namespace nimble {

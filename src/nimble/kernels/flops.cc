@@ -13,6 +13,10 @@ double convolution_flops(const TensorDesc& weight, const TensorDesc& output) {
 
 double flops(const OpAttributes& attributes, std::span<const TensorDesc> operands) {
   const TensorDesc& output = operands.back();
+  if (std::holds_alternative<ConvolutionBackwardInput>(attributes))
+    return convolution_flops(operands[1], operands[0]);
+  if (std::holds_alternative<ConvolutionBackwardWeight>(attributes))
+    return convolution_flops(operands[2], operands[1]);
   if (std::holds_alternative<Convolution>(attributes))
     return convolution_flops(operands[1], output);
   if (const auto* both = std::get_if<SeparableConvolution>(&attributes)) {

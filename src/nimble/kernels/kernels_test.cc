@@ -70,11 +70,6 @@ struct AlignedBytes {
 
 std::byte* const kNowhere = reinterpret_cast<std::byte*>(uintptr_t{4096});
 
-size_t output_count(const OpAttributes& attributes) {
-  const auto* chain = std::get_if<Chain>(&attributes);
-  return chain ? chain->outputs.size() : 1;
-}
-
 std::vector<int64_t> cuts(int64_t size, int64_t grain, std::mt19937& random) {
   std::vector<int64_t> points = {0};
   if (grain > 0)

@@ -5,6 +5,8 @@
 #include "nimble/base/error.h"
 #include "nimble/kernels/gemm_tile.h"
 #include "nimble/kernels/image_rows.h"
+#include "nimble/kernels/pack_weights.h"
+#include "nimble/kernels/panel_kernel.h"
 #include "nimble/kernels/panels.h"
 #include "nimble/kernels/winograd_transforms.h"
 
@@ -24,7 +26,7 @@ constexpr int64_t kApart = 16;
 //   for each panel of output channels
 //     for each point: multiply its matrix with its transformed weights
 //     transform the sums to pixels
-class Winograd final : public Kernel {
+class Winograd final : public PanelKernel {
  public:
   Winograd(const Convolution& convolution, std::span<const TensorDesc> operands,
            const GemmTiles& tiles, int64_t size)
@@ -103,26 +105,34 @@ class Winograd final : public Kernel {
   }
 
   size_t packed_bytes() const override {
-    return static_cast<size_t>(plain_offset() + 9 * weight_.sizes[1] * columns()) * sizeof(float);
+    const int64_t plain = convolution_.constant_weight ? 9 * weight_.sizes[1] * columns() : 0;
+    return static_cast<size_t>(plain_offset() + plain) * sizeof(float);
   }
 
-  void pack(void* const* operands, std::byte* packed) const override {
+  void pack_columns(void* const* operands, int64_t begin, int64_t end,
+                    std::byte* packed) const override {
     const float* weight = static_cast<const float*>(operands[1]);
+    const float* bias = convolution_.bias ? static_cast<const float*>(operands[2]) : nullptr;
     float* to = reinterpret_cast<float*>(packed);
-    std::fill(to, to + plain_offset() + 9 * weight_.sizes[1] * columns(), 0.0F);
-    for (int64_t o = 0; o < weight_.sizes[0]; ++o) {
-      if (convolution_.bias)
-        to[bias_offset() + o] = static_cast<const float*>(operands[2])[o * bias_stride_];
-      for (int64_t i = 0; i < weight_.sizes[1]; ++i)
-        pack_weights(weight + o * weight_.strides[0] + i * weight_.strides[1], o, i, to);
+    for (int64_t panel = begin / panels_.width(); panels_.begin(panel) < end; ++panel) {
+      const int64_t first = panels_.begin(panel);
+      float* bias_to = to + bias_offset(panel);
+      for (int64_t c = 0; c < panels_.stride_of(panel); ++c)
+        bias_to[c] =
+            bias != nullptr && c < panels_.columns_of(panel) ? bias[(first + c) * bias_stride_] : 0;
+      pack_panel(weight + first * weight_.strides[0], panel, to);
     }
   }
 
-  PackedRange packed_range(const Part& part) const override {
-    const int64_t end = (part.column_end + panels_.width() - 1) / panels_.width();
-    const int64_t end_offset = end < panels_.count() ? panel_offset(end) : bias_offset();
-    return {static_cast<size_t>(panel_offset(part.column_begin / panels_.width())) * sizeof(float),
+  // For weights that are no constants, all there is; else the plain weights lie elsewhere.
+  PackedRange column_bytes(int64_t begin, int64_t end) const override {
+    const int64_t last = (end + panels_.width() - 1) / panels_.width();
+    const int64_t end_offset = last < panels_.count() ? panel_offset(last) : plain_offset();
+    return {static_cast<size_t>(panel_offset(begin / panels_.width())) * sizeof(float),
             static_cast<size_t>(end_offset) * sizeof(float)};
+  }
+  PackedRange packed_range(const Part& part) const override {
+    return column_bytes(part.column_begin, part.column_end);
   }
 
   void run(const KernelArguments& arguments) const override {
@@ -156,40 +166,45 @@ class Winograd final : public Kernel {
   int64_t value_stride(int64_t tiles) const { return tiles * channels_ + kApart; }
   int64_t sum_stride(int64_t tiles) const { return tiles * panels_.width() + kApart; }
 
-  // Packed: for each panel, for each point, its weights; the bias; the plain weights by vector.
+  // Packed: for each panel, for each point, its weights, then the bias. If weights are constants,
+  // and not kept by anybody else, the plain ones follow: [panel][tap][input channel][column].
   int64_t columns() const {
     return (weight_.sizes[0] + tiles_.lanes - 1) / tiles_.lanes * tiles_.lanes;
   }
   int64_t panel_offset(int64_t panel) const {
-    return points_ * weight_.sizes[1] * panels_.begin(panel);
+    return (points_ * weight_.sizes[1] + 1) * panels_.begin(panel);
   }
-  int64_t bias_offset() const { return points_ * weight_.sizes[1] * columns(); }
-  int64_t plain_offset() const { return bias_offset() + columns(); }
+  int64_t bias_offset(int64_t panel) const {
+    return panel_offset(panel) + points_ * weight_.sizes[1] * panels_.stride_of(panel);
+  }
+  int64_t plain_offset() const { return (points_ * weight_.sizes[1] + 1) * columns(); }
 
-  void pack_weights(const float* weight, int64_t o, int64_t i, float* to) const {
-    const int64_t points = winograd_points(size_);
-    double half[6][3];  // by column
-    for (int64_t p = 0; p < points; ++p)
-      for (int64_t x = 0; x < 3; ++x) {
-        half[p][x] = 0;
-        for (int64_t y = 0; y < 3; ++y)
-          half[p][x] +=
-              transforms_.weights[p][y] * weight[y * weight_.strides[2] + x * weight_.strides[3]];
-      }
-    const int64_t panel = o / panels_.width();
+  WeightBlock plain_weights(const float* weight, int64_t panel, int64_t begin, int64_t end) const {
+    const auto& s = weight_.strides;
+    return {.weight = weight + begin * s[1],
+            .strides = {s[0], s[1], s[2], s[3]},
+            .columns = panels_.columns_of(panel),
+            .inputs = end - begin,
+            .kernel = {3, 3}};
+  }
+
+  void pack_panel(const float* weight, int64_t panel, float* to) const {
+    constexpr int64_t kAtOnce = 8;  // input channels
+    alignas(64) float plain[9 * kAtOnce * kMaxTileVectors * 16];
+    const int64_t inputs = weight_.sizes[1];
     const int64_t stride = panels_.stride_of(panel);
-    float* base = to + panel_offset(panel) + i * stride + o % panels_.width();
-    for (int64_t p = 0; p < points; ++p)
-      for (int64_t q = 0; q < points; ++q) {
-        double sum = 0;
-        for (int64_t x = 0; x < 3; ++x) sum += half[p][x] * transforms_.weights[q][x];
-        base[(p * points + q) * weight_.sizes[1] * stride] = static_cast<float>(sum);
-      }
-    const int64_t lanes = tiles_.lanes;
-    float* plain = to + plain_offset() + o / lanes * 9 * weight_.sizes[1] * lanes + o % lanes;
-    for (int64_t k = 0; k < 9; ++k)
-      plain[(k * weight_.sizes[1] + i) * lanes] =
-          weight[k / 3 * weight_.strides[2] + k % 3 * weight_.strides[3]];
+    for (int64_t i = 0; i < inputs; i += kAtOnce) {
+      const int64_t end = std::min(i + kAtOnce, inputs);
+      pack_weights(plain_weights(weight, panel, i, end), plain, stride);
+      transforms_.weights({.weights = plain,
+                           .inputs = end - i,
+                           .outputs = stride,
+                           .to = to + panel_offset(panel) + i * stride,
+                           .point_stride = inputs * stride});
+    }
+    if (convolution_.constant_weight)
+      pack_weights(plain_weights(weight, panel, 0, inputs),
+                   to + plain_offset() + 9 * inputs * panels_.begin(panel), stride);
   }
 
   void run_block(const KernelArguments& arguments, int64_t begin, int64_t end, int64_t block,
@@ -232,6 +247,13 @@ class Winograd final : public Kernel {
         if (last) next.take_from(tile);
       }
       const int64_t column = panels_.begin(panel);
+      const auto& s = weight_.strides;
+      const bool constant = convolution_.constant_weight;
+      const float* plain = constant
+                               ? packed + plain_offset() + 9 * depth * column
+                               : static_cast<const float*>(arguments.operands[1]) + column * s[0];
+      std::array<int64_t, 4> plain_strides = {s[0], s[1], s[2], s[3]};
+      if (constant) plain_strides = {1, stride, 3 * depth * stride, depth * stride};
       transforms_.output(
           {.grid = &grid_,
            .sums = sums,
@@ -240,7 +262,7 @@ class Winograd final : public Kernel {
            .begin = begin,
            .end = end,
            .columns = panels_.columns_of(panel),
-           .bias = packed + bias_offset() + column,
+           .bias = packed + bias_offset(panel),
            .output = static_cast<float*>(arguments.operands[output_index_]) + column,
            .addend = addend_index_ == 0
                          ? nullptr
@@ -248,7 +270,8 @@ class Winograd final : public Kernel {
            .addend_rows = &addend_,
            .epilogue = &convolution_.epilogue,
            .input = input,
-           .weights = packed + plain_offset() + column * 9 * depth});
+           .weights = plain,
+           .weight_strides = plain_strides});
     }
   }
 

@@ -48,6 +48,20 @@ struct Four {
     y[2] = hn::MulAdd(hn::Set(d, 0.5F), s1, hn::Add(s2, s2));
     y[3] = hn::MulAdd(hn::Set(d, 0.5F * kA), d1, hn::MulAdd(hn::Set(d, 2.0F * kB), d2, m[5]));
   }
+  // Of each point p: 1, p, p² over the product of p's distances from the other points.
+  static HWY_INLINE void weights(const V (&g)[3], V (&t)[6]) {
+    const D d;
+    t[0] = g[0];
+    const V even_a = hn::MulAdd(hn::Set(d, -2.0F / 3), g[0], hn::Mul(hn::Set(d, -1.0F / 3), g[2]));
+    const V odd_a = hn::Mul(hn::Set(d, -kB / 3), g[1]);
+    t[1] = hn::Add(even_a, odd_a);
+    t[2] = hn::Sub(even_a, odd_a);
+    const V even_b = hn::MulAdd(hn::Set(d, 1.0F / 6), g[0], hn::Mul(hn::Set(d, 1.0F / 3), g[2]));
+    const V odd_b = hn::Mul(hn::Set(d, kB / 6), g[1]);
+    t[3] = hn::Add(even_b, odd_b);
+    t[4] = hn::Sub(even_b, odd_b);
+    t[5] = g[2];
+  }
 };
 
 // At 0, ±1 and infinity.
@@ -63,6 +77,14 @@ struct Two {
   static HWY_INLINE void output(const V (&m)[4], V (&y)[2]) {
     y[0] = hn::Add(m[0], hn::Add(m[1], m[2]));
     y[1] = hn::Sub(hn::Sub(m[1], m[2]), m[3]);
+  }
+  static HWY_INLINE void weights(const V (&g)[3], V (&t)[4]) {
+    const V half = hn::Set(D(), 0.5F);
+    const V even = hn::Mul(half, hn::Add(g[0], g[2]));
+    t[0] = g[0];
+    t[1] = hn::MulAdd(half, g[1], even);
+    t[2] = hn::NegMulAdd(half, g[1], even);
+    t[3] = g[2];
   }
 };
 
@@ -151,13 +173,41 @@ void transform_input(const WinogradInput& x) {
   }
 }
 
-// The sums of one tile and one vector of channels, the plain way.
 template <class F>
-HWY_NOINLINE void sum_again(const WinogradOutput& x, const TilePlace& place, const float* weights,
-                            V (&y)[F::kSize * F::kSize]) {
+void transform_weights(const WinogradWeights& x) {
+  const D d;
+  constexpr int64_t kPoints = F::kPoints;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t tap = x.inputs * x.outputs;
+  for (int64_t at = 0; at < tap; at += lanes) {
+    V columns[3][kPoints];  // transformed vertically, by column
+#pragma GCC unroll 3
+    for (int64_t j = 0; j < 3; ++j) {
+      V g[3];
+#pragma GCC unroll 3
+      for (int64_t i = 0; i < 3; ++i) g[i] = hn::Load(d, x.weights + (i * 3 + j) * tap + at);
+      F::weights(g, columns[j]);
+    }
+#pragma GCC unroll 6
+    for (int64_t i = 0; i < kPoints; ++i) {
+      const V g[3] = {columns[0][i], columns[1][i], columns[2][i]};
+      V t[kPoints];
+      F::weights(g, t);
+#pragma GCC unroll 6
+      for (int64_t j = 0; j < kPoints; ++j)
+        hn::Store(t[j], d, x.to + (i * kPoints + j) * x.point_stride + at);
+    }
+  }
+}
+
+// The sums of one tile and a vector of channels from `column` of the panel on, the plain way.
+template <class F>
+HWY_NOINLINE void sum_again(const WinogradOutput& x, const TilePlace& place, int64_t column,
+                            size_t count, V (&y)[F::kSize * F::kSize]) {
   const D d;
   const ImageRows& image = x.grid->input;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto& s = x.weight_strides;
+  HWY_ALIGN float some[hn::MaxLanes(D())] = {};
   for (int64_t i = 0; i < F::kSize; ++i)
     for (int64_t j = 0; j < F::kSize; ++j) {
       V sum = hn::Zero(d);
@@ -167,9 +217,12 @@ HWY_NOINLINE void sum_again(const WinogradOutput& x, const TilePlace& place, con
           const int64_t ix = place.x + j + kx - x.grid->left;
           if (iy < 0 || ix < 0 || iy >= image.height() || ix >= image.width()) continue;
           const float* from = x.input + image.offset(place.image, iy) + ix * image.pixel();
-          const float* w = weights + (ky * 3 + kx) * image.channels() * lanes;
-          for (int64_t c = 0; c < image.channels(); ++c, w += lanes)
-            sum = hn::MulAdd(hn::Set(d, from[c]), hn::LoadU(d, w), sum);
+          const float* w = x.weights + column * s[0] + ky * s[2] + kx * s[3];
+          for (int64_t c = 0; c < image.channels(); ++c, w += s[1]) {
+            for (size_t lane = 0; lane < count; ++lane)
+              some[lane] = w[static_cast<int64_t>(lane) * s[0]];
+            sum = hn::MulAdd(hn::Set(d, from[c]), hn::Load(d, some), sum);
+          }
         }
       y[i * F::kSize + j] = sum;
     }
@@ -223,12 +276,12 @@ void transform_output(const WinogradOutput& x) {
           total = hn::Add(total, t[j]);
         }
       }
+      const size_t count = static_cast<size_t>(std::min(lanes, x.columns - c));
       // Infinite or NaN less itself is NaN.
       if (!hn::AllTrue(d, hn::Eq(hn::Sub(total, total), hn::Zero(d))))
-        sum_again<F>(x, place, x.weights + c * 9 * x.grid->input.channels(), y);
+        sum_again<F>(x, place, c, count, y);
 
       const V bias = hn::Load(d, x.bias + c);
-      const size_t count = static_cast<size_t>(std::min(lanes, x.columns - c));
       for (int64_t i = 0; i < rows; ++i)
         for (int64_t j = 0; j < pixels; ++j) {
           V value = hn::Add(y[i * kSize + j], bias);
@@ -263,6 +316,7 @@ void transform_output(const WinogradOutput& x) {
 void list_transforms(int64_t size, WinogradTransforms& list) {
   list.input = size == 4 ? transform_input<Four> : transform_input<Two>;
   list.output = size == 4 ? transform_output<Four> : transform_output<Two>;
+  list.weights = size == 4 ? transform_weights<Four> : transform_weights<Two>;
 }
 
 }  // namespace nimble::HWY_NAMESPACE
@@ -270,26 +324,12 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace nimble {
-namespace {
-
-constexpr double kRoot = 1.41421356237309504880;
-// Row p: 1, p, p² over the product of p's distances from the other points.
-constexpr double kWeightsFour[6][3] = {{1, 0, 0},
-                                       {-2.0 / 3, -kRoot / 3, -1.0 / 3},
-                                       {-2.0 / 3, kRoot / 3, -1.0 / 3},
-                                       {1.0 / 6, kRoot / 6, 1.0 / 3},
-                                       {1.0 / 6, -kRoot / 6, 1.0 / 3},
-                                       {0, 0, 1}};
-constexpr double kWeightsTwo[4][3] = {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
-
-}  // namespace
 
 HWY_EXPORT(list_transforms);
 
 WinogradTransforms winograd_transforms(int64_t size) {
   WinogradTransforms list;
   HWY_DYNAMIC_DISPATCH(list_transforms)(size, list);
-  list.weights = size == 4 ? kWeightsFour : kWeightsTwo;
   return list;
 }
 

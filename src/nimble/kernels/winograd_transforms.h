@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "nimble/kernels/image_rows.h"
@@ -51,15 +52,24 @@ struct WinogradOutput {
   const Epilogue* epilogue = nullptr;
   // What a sum that is not finite is computed from again: an infinity spreads over its whole tile.
   const float* input = nullptr;
-  const float* weights = nullptr;  // of the panel: [vector][ky][kx][input channel][lane]
+  const float* weights = nullptr;              // plain ones, at the panel's first channel
+  std::array<int64_t, 4> weight_strides = {};  // output channel, input channel, row, column
+};
+
+// From plain weights [ky][kx][input][output] to one matrix [input][output] per point.
+struct WinogradWeights {
+  const float* weights = nullptr;
+  int64_t inputs = 0;
+  int64_t outputs = 0;  // a multiple of the lanes; aligned
+  float* to = nullptr;
+  int64_t point_stride = 0;
 };
 
 // For tiles of one size, on one instruction set.
 struct WinogradTransforms {
   void (*input)(const WinogradInput&) = nullptr;
   void (*output)(const WinogradOutput&) = nullptr;
-  // points x 3: the transform of a column of weights.
-  const double (*weights)[3] = nullptr;
+  void (*weights)(const WinogradWeights&) = nullptr;
 };
 
 // Those of the best instruction set at hand; size 2 or 4.

@@ -137,7 +137,7 @@ struct PartBytes {
   // `reach` maps an output row of an image to the rows of the input that it needs.
   template <class Reach>
   ByteSet input_image(const Reach& reach, Range channels) const {
-    const TensorDesc& input = operands[0];
+    const TensorDesc& input = operands[0];  // or what is read as one
     const int64_t out_height = output().sizes[2];
     const int64_t height = input.sizes[2];
     if (part.row_begin >= part.row_end || out_height == 0) return {};
@@ -169,6 +169,43 @@ struct PartBytes {
     return input_image(window(convolution.stride[0], convolution.padding[0],
                               convolution.dilation[0], operands[1].sizes[2]),
                        {groups.begin * group_in, groups.end * group_in});
+  }
+
+  ByteSet operator()(const ConvolutionBackwardInput& backward) const {
+    if (operand == 1) return all();
+    if (operand == 2) return image_part();
+    // Of each group that has one of these input channels, all output channels.
+    const int64_t group_in = operands[1].sizes[1];
+    const int64_t group_out = operands[1].sizes[0] / backward.groups;
+    if (group_in == 0) return {};
+    const Range groups = {part.column_begin / group_in,
+                          (part.column_end + group_in - 1) / group_in};
+    const int64_t stride = backward.stride[0];
+    const int64_t reach = (operands[1].sizes[2] - 1) * backward.dilation[0];
+    return input_image(
+        [&](int64_t row) {
+          const int64_t last = row + backward.padding[0];  // the window that begins here
+          return Range{std::max<int64_t>(last - reach + stride - 1, 0) / stride, last / stride + 1};
+        },
+        {groups.begin * group_out, groups.end * group_out});
+  }
+
+  // Sums over all images.
+  ByteSet operator()(const ConvolutionBackwardWeight& backward) const {
+    if (operand == 3)
+      return part.column_begin > 0 ? ByteSet{} : bytes_of(narrowed(desc(), 0, rows()));
+    if (operand == 2) return bytes_of(narrowed(narrowed(desc(), 0, rows()), 1, columns()));
+    if (operand == 1) return bytes_of(narrowed(desc(), kChannels, rows()));
+    const int64_t group_in = operands[2].sizes[1];
+    const int64_t group_out = operands[2].sizes[0] / backward.groups;
+    if (group_out == 0) return {};
+    const Range groups = {part.row_begin / group_out, (part.row_end + group_out - 1) / group_out};
+    if (groups.end - groups.begin > 1)
+      return bytes_of(
+          narrowed(desc(), kChannels, {groups.begin * group_in, groups.end * group_in}));
+    const int64_t first = groups.begin * group_in;
+    return bytes_of(
+        narrowed(desc(), kChannels, {first + part.column_begin, first + part.column_end}));
   }
 
   ByteSet operator()(const SeparableConvolution& both) const {
@@ -396,6 +433,10 @@ struct CountRows {
 
   RowCounts operator()(const Convolution&) const { return image(); }
   RowCounts operator()(const SeparableConvolution&) const { return image(); }
+  RowCounts operator()(const ConvolutionBackwardInput&) const { return image(); }
+  RowCounts operator()(const ConvolutionBackwardWeight&) const {
+    return count(operands[2], {0}, operands[2].sizes[1]);
+  }
   RowCounts operator()(const Pool&) const { return image(); }
   RowCounts operator()(const AdaptivePool&) const { return image(); }
   RowCounts operator()(const Resize&) const { return image(); }

@@ -58,7 +58,9 @@ std::pair<std::vector<size_t>, size_t> counted_dims(const OpAttributes& attribut
       if (d + rank >= outer.sizes.size()) dims.push_back(d + rank - outer.sizes.size());
     return {dims, rank - 1};
   }
+  if (std::holds_alternative<ConvolutionBackwardWeight>(attributes)) return {{0}, 1};
   const bool is_image_op = std::holds_alternative<Convolution>(attributes) ||
+                           std::holds_alternative<ConvolutionBackwardInput>(attributes) ||
                            std::holds_alternative<SeparableConvolution>(attributes) ||
                            std::holds_alternative<Pool>(attributes) ||
                            std::holds_alternative<AdaptivePool>(attributes) ||
@@ -73,6 +75,7 @@ bool is_in_part(const Part& part, const std::vector<int64_t>& index, const Tenso
   for (size_t d : dims.first) row = row * desc.sizes[d] + index[d];
   if (row < part.row_begin || row >= part.row_end) return false;
   if (index.empty() || std::count(dims.first.begin(), dims.first.end(), dims.second)) return true;
+  if (dims.second >= index.size()) return part.column_begin == 0;  // a bias's gradient
   return index[dims.second] >= part.column_begin && index[dims.second] < part.column_end;
 }
 
@@ -125,8 +128,7 @@ TEST_P(PartBytesTest, APartNeedsNoOtherBytesAndWritesNoOthers) {
     const Part whole = whole_part(attributes, operands);
     ASSERT_TRUE(work.row_grain == 0 || work.rows == whole.row_end);
     ASSERT_TRUE(work.column_grain == 0 || work.columns == whole.column_end);
-    const auto* chain = std::get_if<Chain>(&attributes);
-    const size_t first_output = operands.size() - (chain ? chain->outputs.size() : 1);
+    const size_t first_output = operands.size() - output_count(attributes);
     const auto dims = counted_dims(attributes, operands[first_output]);
     std::mt19937 random(static_cast<unsigned>(c));
     std::vector<Bytes> clean;
@@ -213,6 +215,33 @@ TEST(PartBytes, ADepthwiseConvolutionReadsItsChannels) {
                                             cases::image(1, 8, 5, 6)};
   EXPECT_EQ(part_bytes(convolution, operands, 0, {0, 5, 4, 8}), (ByteSet{16, 960, 32, 16}));
   EXPECT_EQ(part_bytes(convolution, operands, 2, {0, 5, 4, 8}), (ByteSet{16, 960, 32, 16}));
+}
+
+TEST(PartBytes, AGradientOfAnInputReadsTheWindowsOverItsRows) {
+  const ConvolutionBackwardInput backward{.stride = {2, 2}, .padding = {1, 1}};
+  const std::vector<TensorDesc> operands = {cases::image(2, 4, 5, 3), cases::dense({4, 8, 3, 3}),
+                                            cases::image(2, 8, 10, 6)};
+  const int64_t row = 3 * 4 * 4;
+  EXPECT_EQ(part_bytes(backward, operands, 0, {0, 1, 0, 8}), (ByteSet{0, row, 0, 0}));
+  EXPECT_EQ(part_bytes(backward, operands, 0, {1, 2, 0, 8}), (ByteSet{0, 2 * row, 0, 0}));
+  EXPECT_EQ(part_bytes(backward, operands, 0, {2, 4, 0, 4}), (ByteSet{row, 3 * row, 0, 0}));
+  EXPECT_EQ(part_bytes(backward, operands, 0, {9, 11, 0, 8}), (ByteSet{4 * row, 6 * row, 0, 0}));
+  const int64_t input_row = 6 * 8 * 4;
+  EXPECT_EQ(part_bytes(backward, operands, 2, {2, 4, 0, 8}),
+            (ByteSet{2 * input_row, 4 * input_row, 0, 0}));
+}
+
+TEST(PartBytes, AGradientOfAWeightReadsItsChannelsOfAllImages) {
+  const ConvolutionBackwardWeight backward{.padding = {1, 1}, .bias = true};
+  const std::vector<TensorDesc> operands = {cases::image(2, 8, 5, 6), cases::image(2, 4, 5, 6),
+                                            cases::dense({4, 8, 3, 3}), cases::dense({4})};
+  const int64_t filter = 8 * 9 * 4;
+  EXPECT_EQ(part_bytes(backward, operands, 0, {1, 3, 0, 8}), (ByteSet{0, 1920, 0, 0}));
+  EXPECT_EQ(part_bytes(backward, operands, 1, {1, 3, 0, 8}), (ByteSet{4, 956, 16, 8}));
+  EXPECT_EQ(part_bytes(backward, operands, 2, {1, 3, 0, 8}), (ByteSet{filter, 3 * filter, 0, 0}));
+  EXPECT_EQ(part_bytes(backward, operands, 3, {1, 3, 0, 8}), (ByteSet{4, 12, 0, 0}));
+  EXPECT_EQ(part_bytes(backward, operands, 0, {1, 3, 4, 8}), (ByteSet{16, 1920, 32, 16}));
+  EXPECT_TRUE(part_bytes(backward, operands, 3, {1, 3, 4, 8}).empty());
 }
 
 TEST(PartBytes, RowsOfSeveralImagesAreOneStretch) {
