@@ -1,5 +1,7 @@
 #include "nimble/base/op_attributes.h"
 
+#include <iterator>
+
 #include "nimble/base/error.h"
 
 namespace nimble {
@@ -45,12 +47,46 @@ std::string after(const Epilogue& epilogue) {
 }
 
 const char* name_of(ChainOp op) {
-  static constexpr const char* kNames[] = {
-      "add",        "sub",         "mul",         "div",        "maximum",
-      "minimum",    "pow",         "muladd",      "add_scalar", "mul_scalar",
-      "pow_scalar", "rsub_scalar", "rdiv_scalar", "neg",        "abs",
-      "square",     "reciprocal",  "exp",         "log",        "sqrt",
-      "rsqrt",      "erf",         "sin",         "cos",        ""};
+  static constexpr const char* kNames[] = {"add",
+                                           "sub",
+                                           "mul",
+                                           "div",
+                                           "maximum",
+                                           "minimum",
+                                           "pow",
+                                           "less",
+                                           "less_equal",
+                                           "equal",
+                                           "lerp_scalar",
+                                           "",
+                                           "muladd",
+                                           "select",
+                                           "addcmul",
+                                           "addcdiv",
+                                           "lerp",
+                                           "add_scalar",
+                                           "mul_scalar",
+                                           "pow_scalar",
+                                           "rsub_scalar",
+                                           "rdiv_scalar",
+                                           "less_scalar",
+                                           "less_equal_scalar",
+                                           "greater_scalar",
+                                           "greater_equal_scalar",
+                                           "equal_scalar",
+                                           "neg",
+                                           "abs",
+                                           "square",
+                                           "reciprocal",
+                                           "exp",
+                                           "log",
+                                           "sqrt",
+                                           "rsqrt",
+                                           "erf",
+                                           "sin",
+                                           "cos",
+                                           ""};
+  static_assert(std::size(kNames) == static_cast<size_t>(ChainOp::kActivation) + 1);
   return kNames[static_cast<size_t>(op)];
 }
 
@@ -84,7 +120,9 @@ struct Describer {
     std::string text;
     for (const ChainStep& step : chain.steps) {
       if (!text.empty()) text += " ";
-      text += step.op == ChainOp::kActivation ? name_of(step.activation) : name_of(step.op);
+      text += step.op == ChainOp::kActivation           ? name_of(step.activation)
+              : step.op == ChainOp::kActivationGradient ? name_of(step.activation) + "_backward"
+                                                        : name_of(step.op);
     }
     return text;
   }

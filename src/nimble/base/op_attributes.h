@@ -117,6 +117,8 @@ struct AdaptivePool {
 // Elementwise ops on registers. Registers 0 … inputs-1 are the inputs; step i makes register
 // inputs + i. Operands: inputs…, outputs… (float32 only), all of the same sizes; stride 0
 // broadcasts. Rows: row_dims of the first output.
+// An output may be the very same memory and view as inputs (an update in place): every element is
+// read before it is written. Other overlaps of outputs with anything are not allowed.
 enum class ChainOp : uint8_t {
   kAdd,
   kSub,
@@ -124,13 +126,27 @@ enum class ChainOp : uint8_t {
   kDiv,
   kMaximum,
   kMinimum,
-  kPow,     // x, y
-  kMulAdd,  // x * y + z
+  kPow,   // x, y
+  kLess,  // 1 or 0; 0 where one is NaN
+  kLessEqual,
+  kEqual,
+  kLerpScalar,          // x + value * (y - x), from y where value is 0.5 or more
+  kActivationGradient,  // x: gradient of the result; y: see below
+  kMulAdd,              // x * y + z
+  kSelect,              // x != 0 ? y : z
+  kAddMul,              // x + (value * y) * z
+  kAddDiv,              // x + (value * y) / z
+  kLerp,                // as kLerpScalar, by z
   kAddScalar,
   kMulScalar,
   kPowScalar,  // x, value (`kRsubScalar`: value - x)
   kRsubScalar,
   kRdivScalar,
+  kLessScalar,
+  kLessEqualScalar,
+  kGreaterScalar,
+  kGreaterEqualScalar,
+  kEqualScalar,
   kNeg,
   kAbs,
   kSquare,
@@ -144,6 +160,24 @@ enum class ChainOp : uint8_t {
   kCos,
   kActivation,  // x, activation
 };
+// How many of x, y, z a step reads.
+inline int register_count(ChainOp op) {
+  return op <= ChainOp::kActivationGradient ? 2 : op <= ChainOp::kLerp ? 3 : 1;
+}
+
+// Of kActivationGradient, y is the activation's input, but its result for kSigmoid and kTanh. As
+// PyTorch's vectors do it on a CPU:
+//   kRelu         y <= a ? 0 : x (aten::threshold_backward; a NaN in y counts as above)
+//   kClamp        a < y < b ? x : 0 (aten::hardtanh_backward)
+//   kLeakyRelu    y > 0 ? x : x * a
+//   kElu          y > 0 ? x : x * a * e^y
+//   kHardSwish    y <= -3 ? 0 : y >= 3 ? x : x * (y / 3 + 1/2)
+//   kHardSigmoid  -3 < y < 3 ? x / 6 : 0
+//   kSilu         x * s * (1 + y * (1 - s)), s = sigmoid(y)
+//   kSigmoid      x * (1 - y) * y
+//   kTanh         x * (1 - y * y)
+//   kGeluErf      x * (cdf(y) + y * pdf(y)), of the normal distribution
+//   kGeluTanh     the derivative of the approximation
 struct ChainStep {
   ChainOp op = ChainOp::kAdd;
   int x = -1;  // registers
