@@ -1,3 +1,5 @@
+#include "nimble/kernels/chain_reference.h"
+
 #include <cmath>
 
 #include "nimble/kernels/activation_reference.h"
@@ -104,6 +106,17 @@ float apply(const ChainStep& step, float x, float y, float z) {
 
 }  // namespace
 
+void evaluate_chain(const Chain& chain, std::vector<float>& registers) {
+  const auto value_of = [&](int value) {
+    return value < 0 ? 0.0f : registers[static_cast<size_t>(value)];
+  };
+  for (size_t i = 0; i < chain.steps.size(); ++i) {
+    const ChainStep& step = chain.steps[i];
+    registers[static_cast<size_t>(chain.inputs) + i] =
+        apply(step, value_of(step.x), value_of(step.y), value_of(step.z));
+  }
+}
+
 void chain_reference(const Chain& chain, std::span<const TensorDesc> operands, void* const* data) {
   const std::vector<int64_t>& sizes = operands[0].sizes;
   const size_t inputs = static_cast<size_t>(chain.inputs);
@@ -114,17 +127,11 @@ void chain_reference(const Chain& chain, std::span<const TensorDesc> operands, v
     for (size_t d = 0; d < index.size(); ++d) offset += index[d] * operands[operand].strides[d];
     return static_cast<float*>(data[operand])[offset];
   };
-  const auto value_of = [&](int value) {
-    return value < 0 ? 0.0f : registers[static_cast<size_t>(value)];
-  };
   for (int64_t left = operands[0].numel(); left > 0; --left) {
     for (size_t i = 0; i < inputs; ++i) registers[i] = element(i);
-    for (size_t i = 0; i < chain.steps.size(); ++i) {
-      const ChainStep& step = chain.steps[i];
-      registers[inputs + i] = apply(step, value_of(step.x), value_of(step.y), value_of(step.z));
-    }
+    evaluate_chain(chain, registers);
     for (size_t o = 0; o < chain.outputs.size(); ++o)
-      element(inputs + o) = value_of(chain.outputs[o]);
+      element(inputs + o) = registers[static_cast<size_t>(chain.outputs[o])];
     for (size_t d = index.size(); d-- > 0;) {
       if (++index[d] < sizes[d]) break;
       index[d] = 0;
