@@ -1,5 +1,7 @@
 #include "nimble/base/op_attributes.h"
 
+#include <iterator>
+
 #include "nimble/base/error.h"
 
 namespace nimble {
@@ -45,12 +47,46 @@ std::string after(const Epilogue& epilogue) {
 }
 
 const char* name_of(ChainOp op) {
-  static constexpr const char* kNames[] = {
-      "add",        "sub",         "mul",         "div",        "maximum",
-      "minimum",    "pow",         "muladd",      "add_scalar", "mul_scalar",
-      "pow_scalar", "rsub_scalar", "rdiv_scalar", "neg",        "abs",
-      "square",     "reciprocal",  "exp",         "log",        "sqrt",
-      "rsqrt",      "erf",         "sin",         "cos",        ""};
+  static constexpr const char* kNames[] = {"add",
+                                           "sub",
+                                           "mul",
+                                           "div",
+                                           "maximum",
+                                           "minimum",
+                                           "pow",
+                                           "less",
+                                           "less_equal",
+                                           "equal",
+                                           "lerp_scalar",
+                                           "",
+                                           "muladd",
+                                           "select",
+                                           "addcmul",
+                                           "addcdiv",
+                                           "lerp",
+                                           "add_scalar",
+                                           "mul_scalar",
+                                           "pow_scalar",
+                                           "rsub_scalar",
+                                           "rdiv_scalar",
+                                           "less_scalar",
+                                           "less_equal_scalar",
+                                           "greater_scalar",
+                                           "greater_equal_scalar",
+                                           "equal_scalar",
+                                           "neg",
+                                           "abs",
+                                           "square",
+                                           "reciprocal",
+                                           "exp",
+                                           "log",
+                                           "sqrt",
+                                           "rsqrt",
+                                           "erf",
+                                           "sin",
+                                           "cos",
+                                           ""};
+  static_assert(std::size(kNames) == static_cast<size_t>(ChainOp::kActivation) + 1);
   return kNames[static_cast<size_t>(op)];
 }
 
@@ -96,7 +132,9 @@ struct Describer {
     std::string text;
     for (const ChainStep& step : chain.steps) {
       if (!text.empty()) text += " ";
-      text += step.op == ChainOp::kActivation ? name_of(step.activation) : name_of(step.op);
+      text += step.op == ChainOp::kActivation           ? name_of(step.activation)
+              : step.op == ChainOp::kActivationGradient ? name_of(step.activation) + "_backward"
+                                                        : name_of(step.op);
     }
     return text;
   }
@@ -121,9 +159,57 @@ struct Describer {
   std::string operator()(const Copy&) const { return "copy"; }
   std::string operator()(const Pad&) const { return "pad"; }
   std::string operator()(const Concatenation&) const { return "concatenation"; }
+  std::string operator()(const ChainSums& sums) const {
+    const std::string text = (*this)(sums.chain);
+    return text.empty() ? "channel sums" : "channel sums of " + text;
+  }
+  std::string operator()(const ChannelMoments&) const { return "channel moments"; }
+  std::string operator()(const BatchStatistics&) const { return "batch statistics"; }
+  std::string operator()(const MaxPoolIndices& indices) const {
+    return (*this)(indices.pool) + " with indices";
+  }
+  std::string operator()(const PoolGradient& gradient) const {
+    return (*this)(gradient.pool) + " backward";
+  }
+  std::string operator()(const AdaptivePoolGradient&) const {
+    return "adaptive average pool backward";
+  }
+  std::string operator()(const SoftmaxGradient& softmax) const {
+    return softmax.log ? "log_softmax backward" : "softmax backward";
+  }
+  std::string operator()(const NllLoss&) const { return "nll_loss"; }
+  std::string operator()(const NllLossGradient&) const { return "nll_loss backward"; }
+  std::string operator()(const LayerNormGradient&) const { return "layer_norm backward"; }
+  std::string operator()(const EmbeddingGradient&) const { return "embedding backward"; }
+};
+
+struct OutputCount {
+  size_t operator()(const Chain& chain) const { return chain.outputs.size(); }
+  size_t operator()(const ChainSums& sums) const {
+    return sums.chain.outputs.size() + sums.sums.size();
+  }
+  size_t operator()(const ChannelMoments&) const { return 2; }
+  size_t operator()(const BatchStatistics& statistics) const { return statistics.running ? 4 : 2; }
+  size_t operator()(const MaxPoolIndices&) const { return 2; }
+  size_t operator()(const NllLoss&) const { return 2; }
+  size_t operator()(const LayerNorm& norm) const { return norm.statistics ? 3 : 1; }
+  size_t operator()(const ConvolutionBackwardWeight& op) const { return op.bias ? 2 : 1; }
+  template <class Other>
+  size_t operator()(const Other&) const {
+    return 1;
+  }
 };
 
 }  // namespace
+
+size_t output_count(const OpAttributes& attributes) {
+  return std::visit(OutputCount{}, attributes);
+}
+
+size_t updated_count(const OpAttributes& attributes) {
+  const auto* statistics = std::get_if<BatchStatistics>(&attributes);
+  return statistics && statistics->running ? 2 : 0;
+}
 
 std::string describe(const OpAttributes& attributes) {
   return std::visit(Describer{}, attributes);

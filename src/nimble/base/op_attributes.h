@@ -138,9 +138,32 @@ struct AdaptivePool {
   bool operator==(const AdaptivePool&) const = default;
 };
 
+// aten::max_pool2d_with_indices. Operands: input, output, indices (int64, like the output: y * W +
+// x of the input; the first of equal maxima, the last NaN). The pool is a maximum without an
+// epilogue. Rows are N * output height.
+struct MaxPoolIndices {
+  Pool pool;
+  bool operator==(const MaxPoolIndices&) const = default;
+};
+
+// The gradient of a pool without an epilogue. Operands: gradient of the result, [indices of a
+// maximum, as of MaxPoolIndices], gradient of the input. Rows are N * input height.
+struct PoolGradient {
+  Pool pool;
+  bool operator==(const PoolGradient&) const = default;
+};
+
+// The gradient of an average as of AdaptivePool. Operands: gradient of the result, gradient of the
+// input. Rows are N * input height.
+struct AdaptivePoolGradient {
+  bool operator==(const AdaptivePoolGradient&) const = default;
+};
+
 // Elementwise ops on registers. Registers 0 … inputs-1 are the inputs; step i makes register
 // inputs + i. Operands: inputs…, outputs… (float32 only), all of the same sizes; stride 0
 // broadcasts. Rows: row_dims of the first output.
+// An output may be the very same memory and view as inputs (an update in place): every element is
+// read before it is written. Other overlaps of outputs with anything are not allowed.
 enum class ChainOp : uint8_t {
   kAdd,
   kSub,
@@ -148,13 +171,27 @@ enum class ChainOp : uint8_t {
   kDiv,
   kMaximum,
   kMinimum,
-  kPow,     // x, y
-  kMulAdd,  // x * y + z
+  kPow,   // x, y
+  kLess,  // 1 or 0; 0 where one is NaN
+  kLessEqual,
+  kEqual,
+  kLerpScalar,          // x + value * (y - x), from y where value is 0.5 or more
+  kActivationGradient,  // x: gradient of the result; y: see below
+  kMulAdd,              // x * y + z
+  kSelect,              // x != 0 ? y : z
+  kAddMul,              // x + (value * y) * z
+  kAddDiv,              // x + (value * y) / z
+  kLerp,                // as kLerpScalar, by z
   kAddScalar,
   kMulScalar,
   kPowScalar,  // x, value (`kRsubScalar`: value - x)
   kRsubScalar,
   kRdivScalar,
+  kLessScalar,
+  kLessEqualScalar,
+  kGreaterScalar,
+  kGreaterEqualScalar,
+  kEqualScalar,
   kNeg,
   kAbs,
   kSquare,
@@ -168,6 +205,24 @@ enum class ChainOp : uint8_t {
   kCos,
   kActivation,  // x, activation
 };
+// How many of x, y, z a step reads.
+inline int register_count(ChainOp op) {
+  return op <= ChainOp::kActivationGradient ? 2 : op <= ChainOp::kLerp ? 3 : 1;
+}
+
+// Of kActivationGradient, y is the activation's input, but its result for kSigmoid and kTanh. As
+// PyTorch's vectors do it on a CPU:
+//   kRelu         y <= a ? 0 : x (aten::threshold_backward; a NaN in y counts as above)
+//   kClamp        a < y < b ? x : 0 (aten::hardtanh_backward)
+//   kLeakyRelu    y > 0 ? x : x * a
+//   kElu          y > 0 ? x : x * a * e^y
+//   kHardSwish    y <= -3 ? 0 : y >= 3 ? x : x * (y / 3 + 1/2)
+//   kHardSigmoid  -3 < y < 3 ? x / 6 : 0
+//   kSilu         x * s * (1 + y * (1 - s)), s = sigmoid(y)
+//   kSigmoid      x * (1 - y) * y
+//   kTanh         x * (1 - y * y)
+//   kGeluErf      x * (cdf(y) + y * pdf(y)), of the normal distribution
+//   kGeluTanh     the derivative of the approximation
 struct ChainStep {
   ChainOp op = ChainOp::kAdd;
   int x = -1;  // registers
@@ -182,6 +237,37 @@ struct Chain {
   std::vector<ChainStep> steps;
   std::vector<int> outputs;  // registers
   bool operator==(const Chain&) const = default;
+};
+
+// Elements of a chain's registers summed up over all dims but the channels (dim 1 of an image, else
+// the last dim), in B blocks. Operands: the chain's inputs…, the chain's outputs…, sums [B, C]…,
+// one for each register of `sums`. B = 1 gives the whole sum; the sums of several blocks are to be
+// added up by a Reduce over dim 0. Rows are blocks, and all columns belong together. Of R rows,
+// block b has [b * R / B, (b + 1) * R / B): rows are N * H of an image, and all indices of the dims
+// but the last otherwise.
+struct ChainSums {
+  Chain chain;  // may have no outputs
+  std::vector<int> sums;
+  bool operator==(const ChainSums&) const = default;
+};
+
+// What batch norm needs of an image in training, in two ops.
+// First the mean and the sum of squared distances from it, by channel and block (as of ChainSums).
+// Operands: input, means [B, C], squares [B, C]. Rows are blocks.
+struct ChannelMoments {
+  bool operator==(const ChannelMoments&) const = default;
+};
+
+// Then those of all blocks: as of aten::native_batch_norm(training=True).
+// Operands: means [B, C], squares [B, C], mean [C], 1 / sqrt(biased variance + epsilon) [C],
+// [running mean [C], running variance [C]: both read and written]. Columns are channels.
+struct BatchStatistics {
+  int64_t rows = 1;          // of the image, in all blocks
+  int64_t row_elements = 1;  // of a channel
+  double epsilon = 1e-5;
+  double momentum = 0.1;
+  bool running = false;
+  bool operator==(const BatchStatistics&) const = default;
 };
 
 // Operands: input, output. Reduced dims have size 1 in the output. Rows: row_dims of the output.
@@ -200,8 +286,36 @@ struct Softmax {
   bool operator==(const Softmax&) const = default;
 };
 
-// Over the last `dims` dims. Operands: input, [weight], [bias], output. Weight and bias have the
-// sizes of those dims. Rows: as of Softmax.
+// Operands: gradient of the result, the result, gradient of the input, all with the same strides.
+// Rows: as of Softmax.
+struct SoftmaxGradient {
+  int64_t dim = -1;
+  bool log = false;
+  bool operator==(const SoftmaxGradient&) const = default;
+};
+
+// The negative log likelihood of classes, as of aten::nll_loss_forward for [N, C].
+// Operands: log probabilities [N, C], targets (int64) [N], [weight C], loss ([N] without a
+// reduction, else one number), total weight (one number). A target out of range is an error
+// (std::out_of_range). In one piece.
+enum class LossReduction : uint8_t { kNone, kMean, kSum };  // numbered as the framework does
+struct NllLoss {
+  LossReduction reduction = LossReduction::kMean;
+  int64_t ignore_index = -100;
+  bool weight = false;
+  bool operator==(const NllLoss&) const = default;
+};
+
+// Operands: gradient of the loss, targets (int64) [N], [weight C], total weight, gradient of the
+// log probabilities [N, C]. Rows are N.
+struct NllLossGradient {
+  NllLoss loss;
+  bool operator==(const NllLossGradient&) const = default;
+};
+
+// Over the last `dims` dims. Operands: input, [weight], [bias], output, [mean, 1 / deviation: one
+// of each per normalised part, row-major]. Weight and bias have the sizes of those dims. Rows: as
+// of Softmax.
 struct LayerNorm {
   int64_t dims = 1;
   double epsilon = 1e-5;
@@ -209,7 +323,18 @@ struct LayerNorm {
   bool bias = false;
   bool rms = false;  // no mean is subtracted
   Activation activation = {};
+  bool statistics = false;  // there are outputs for them; not with rms
   bool operator==(const LayerNorm&) const = default;
+};
+
+// The gradient of a layer norm's input. Operands: gradient of the result, input, mean, 1 /
+// deviation (as of LayerNorm), [weight], gradient of the input; all row-major. Rows: as of Softmax.
+// Those of weight and bias are ChainSums of gradient * (input - mean) / deviation and of the
+// gradient.
+struct LayerNormGradient {
+  int64_t dims = 1;
+  bool weight = false;
+  bool operator==(const LayerNormGradient&) const = default;
 };
 
 // Operands: input [N, C, ...], [weight C], [bias C], output. Rows are N, columns C (by groups).
@@ -227,6 +352,14 @@ struct GroupNorm {
 // An index out of range is an error (std::out_of_range).
 struct Embedding {
   bool operator==(const Embedding&) const = default;
+};
+
+// The gradient of an embedding's weight, dense. Operands: gradient of the result [..., D], indices
+// (int64 or int32) [...], gradient of the weight [V, D]. Rows are V. What padding_index looked up
+// has none. An index out of range is an error (std::out_of_range).
+struct EmbeddingGradient {
+  int64_t padding_index = -1;
+  bool operator==(const EmbeddingGradient&) const = default;
 };
 
 // softmax(scale * q k^T + mask) v. Operands: q [B, H, L, E], k [B, H, S, E], v [B, H, S, D],
@@ -272,7 +405,15 @@ struct Concatenation {
 using OpAttributes =
     std::variant<Convolution, SeparableConvolution, ConvolutionBackwardInput,
                  ConvolutionBackwardWeight, MatMul, Pool, AdaptivePool, Chain, Reduce, Softmax,
-                 LayerNorm, GroupNorm, Embedding, Attention, Resize, Copy, Pad, Concatenation>;
+                 LayerNorm, GroupNorm, Embedding, Attention, Resize, Copy, Pad, Concatenation,
+                 ChainSums, ChannelMoments, BatchStatistics, MaxPoolIndices, PoolGradient,
+                 AdaptivePoolGradient, SoftmaxGradient, NllLoss, NllLossGradient, LayerNormGradient,
+                 EmbeddingGradient>;
+
+// How many of an op's operands are written: its last ones.
+size_t output_count(const OpAttributes& attributes);
+// How many of those are read first: the last ones again.
+size_t updated_count(const OpAttributes& attributes);
 
 // "convolution 3x3 s2 + relu", for people.
 std::string describe(const OpAttributes& attributes);

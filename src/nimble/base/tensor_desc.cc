@@ -54,6 +54,14 @@ bool TensorDesc::is_dense() const {
   return true;
 }
 
+bool TensorDesc::is_row_major() const {
+  if (numel() == 0) return true;
+  int64_t expected = 1;
+  for (size_t d = sizes.size(); d-- > 0; expected *= sizes[d])
+    if (sizes[d] != 1 && strides[d] != expected) return false;
+  return true;
+}
+
 std::string TensorDesc::to_string() const {
   std::string text = dtype.name;
   const char* separator = "[";

@@ -34,6 +34,8 @@ struct TensorDesc {
   bool may_overlap_itself() const;
   // Whether the elements fill [begin_byte, end_byte) without gap or overlap.
   bool is_dense() const;
+  // The same, the last dim fastest.
+  bool is_row_major() const;
   std::string to_string() const;  // float32[1,3,224,224]
 };
 

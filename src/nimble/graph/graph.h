@@ -26,6 +26,7 @@ struct Memory {
   Role role = Role::kIntermediate;
   BufferId buffer;
   bool is_output = false;
+  bool is_updated = false;  // of Graph::updates: no constant, though no op writes it
 };
 
 struct Value {
@@ -66,6 +67,13 @@ struct Port {
   ViewId view;
 };
 
+// What an external memory holds after the program. Rewriting is easier if nobody writes what others
+// read: so it keeps its old contents, and its new ones are elsewhere, until `commit_updates`.
+struct Update {
+  MemoryId target;
+  Port value;  // its memory is marked as an output
+};
+
 struct Edge {
   OpId before;
   OpId after;
@@ -81,6 +89,7 @@ struct Graph {
                             // sorted; what transitivity gives may be left out
   std::vector<Port> inputs;
   std::vector<Port> outputs;
+  std::vector<Update> updates;
   std::vector<Op> constant_ops;  // need only constants: run ahead of time, in this order, into
                                  // memories of role kFolded
 

@@ -138,8 +138,8 @@ ChainReads reads_of(const ChainLoop& loop) {
     case Form::kStep:
       break;
   }
-  if (step.op == ChainOp::kMulAdd) return {{step.x, step.y, step.z}};
-  return {{step.x, step.op <= ChainOp::kPow ? step.y : -1, -1}};
+  const int count = register_count(step.op);
+  return {{step.x, count > 1 ? step.y : -1, count > 2 ? step.z : -1}};
 }
 
 }  // namespace nimble

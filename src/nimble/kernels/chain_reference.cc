@@ -1,3 +1,5 @@
+#include "nimble/kernels/chain_reference.h"
+
 #include <cmath>
 
 #include "nimble/kernels/activation_reference.h"
@@ -11,6 +13,11 @@ float power_of(float x, float exponent) {  // as the framework does for a number
   if (exponent == 0.5f) return std::sqrt(x);
   if (exponent == -0.5f) return 1 / std::sqrt(x);
   return std::pow(x, exponent);
+}
+
+float lerp(float start, float end, float weight) {
+  return std::abs(weight) < 0.5f ? start + weight * (end - start)
+                                 : end - (end - start) * (1 - weight);
 }
 
 float apply(const ChainStep& step, float x, float y, float z) {
@@ -29,8 +36,26 @@ float apply(const ChainStep& step, float x, float y, float z) {
       return std::isnan(x) || x < y ? x : y;
     case ChainOp::kPow:
       return std::pow(x, y);
+    case ChainOp::kLess:
+      return x < y;
+    case ChainOp::kLessEqual:
+      return x <= y;
+    case ChainOp::kEqual:
+      return x == y;
+    case ChainOp::kLerpScalar:
+      return lerp(x, y, step.value);
+    case ChainOp::kActivationGradient:
+      return reference_activation_gradient(step.activation, x, y);
     case ChainOp::kMulAdd:
       return x * y + z;
+    case ChainOp::kSelect:
+      return x != 0 ? y : z;
+    case ChainOp::kAddMul:
+      return x + step.value * y * z;
+    case ChainOp::kAddDiv:
+      return x + step.value * y / z;
+    case ChainOp::kLerp:
+      return lerp(x, y, z);
     case ChainOp::kAddScalar:
       return x + step.value;
     case ChainOp::kMulScalar:
@@ -41,6 +66,16 @@ float apply(const ChainStep& step, float x, float y, float z) {
       return step.value - x;
     case ChainOp::kRdivScalar:
       return step.value / x;
+    case ChainOp::kLessScalar:
+      return x < step.value;
+    case ChainOp::kLessEqualScalar:
+      return x <= step.value;
+    case ChainOp::kGreaterScalar:
+      return x > step.value;
+    case ChainOp::kGreaterEqualScalar:
+      return x >= step.value;
+    case ChainOp::kEqualScalar:
+      return x == step.value;
     case ChainOp::kNeg:
       return -x;
     case ChainOp::kAbs:
@@ -71,6 +106,17 @@ float apply(const ChainStep& step, float x, float y, float z) {
 
 }  // namespace
 
+void evaluate_chain(const Chain& chain, std::vector<float>& registers) {
+  const auto value_of = [&](int value) {
+    return value < 0 ? 0.0f : registers[static_cast<size_t>(value)];
+  };
+  for (size_t i = 0; i < chain.steps.size(); ++i) {
+    const ChainStep& step = chain.steps[i];
+    registers[static_cast<size_t>(chain.inputs) + i] =
+        apply(step, value_of(step.x), value_of(step.y), value_of(step.z));
+  }
+}
+
 void chain_reference(const Chain& chain, std::span<const TensorDesc> operands, void* const* data) {
   const std::vector<int64_t>& sizes = operands[0].sizes;
   const size_t inputs = static_cast<size_t>(chain.inputs);
@@ -81,17 +127,11 @@ void chain_reference(const Chain& chain, std::span<const TensorDesc> operands, v
     for (size_t d = 0; d < index.size(); ++d) offset += index[d] * operands[operand].strides[d];
     return static_cast<float*>(data[operand])[offset];
   };
-  const auto value_of = [&](int value) {
-    return value < 0 ? 0.0f : registers[static_cast<size_t>(value)];
-  };
   for (int64_t left = operands[0].numel(); left > 0; --left) {
     for (size_t i = 0; i < inputs; ++i) registers[i] = element(i);
-    for (size_t i = 0; i < chain.steps.size(); ++i) {
-      const ChainStep& step = chain.steps[i];
-      registers[inputs + i] = apply(step, value_of(step.x), value_of(step.y), value_of(step.z));
-    }
+    evaluate_chain(chain, registers);
     for (size_t o = 0; o < chain.outputs.size(); ++o)
-      element(inputs + o) = value_of(chain.outputs[o]);
+      element(inputs + o) = registers[static_cast<size_t>(chain.outputs[o])];
     for (size_t d = index.size(); d-- > 0;) {
       if (++index[d] < sizes[d]) break;
       index[d] = 0;
@@ -143,7 +183,27 @@ void add_single_steps(std::vector<KernelCase>& list) {
     list.push_back(chain_case({2, {step(op, 0, 1)}, {2}}, {shape, shape, shape}));
     list.push_back(chain_case({1, {step(op, 0, 0)}, {1}}, {shape, shape}));
   }
+  for (ChainOp op : {ChainOp::kLess, ChainOp::kLessEqual, ChainOp::kEqual})
+    for (int y : {0, 1})
+      list.push_back(chain_case({2, {step(op, 0, y)}, {2}}, {shape, shape, shape}));
+  for (float weight : {0.1f, 0.5f, 0.9f, 1.0f})
+    list.push_back(chain_case({2, {step(ChainOp::kLerpScalar, 0, 1, -1, weight)}, {2}},
+                              {shape, shape, shape}));
+  for (ChainOp op : {ChainOp::kLessScalar, ChainOp::kLessEqualScalar, ChainOp::kGreaterScalar,
+                     ChainOp::kGreaterEqualScalar, ChainOp::kEqualScalar})
+    list.push_back(
+        chain_case({1, {activation(0, ActivationKind::kRelu), step(op, 1)}, {2}}, {shape, shape}));
+  for (ChainOp op : {ChainOp::kAddMul, ChainOp::kLerp})
+    list.push_back(chain_case({3, {step(op, 0, 1, 2, -0.3f)}, {3}}, {shape, shape, shape, shape}));
+  list.push_back(chain_case({3,
+                             {activation(0, ActivationKind::kRelu), step(ChainOp::kSelect, 3, 1, 2),
+                              step(ChainOp::kSelect, 0, 2, 4)},
+                             {4, 5}},
+                            {shape, shape, shape, shape, shape}));
   // A divisor away from 0, where results would be incomparable.
+  list.push_back(chain_case(
+      {2, {step(ChainOp::kAddScalar, 1, -1, -1, 3), step(ChainOp::kAddDiv, 0, 1, 2, -0.3f)}, {3}},
+      {shape, shape, shape}));
   list.push_back(
       chain_case({2, {step(ChainOp::kAddScalar, 1, -1, -1, 3), step(ChainOp::kDiv, 0, 2)}, {3}},
                  {shape, shape, shape}));
@@ -166,6 +226,11 @@ void add_single_steps(std::vector<KernelCase>& list) {
     const auto which = static_cast<ActivationKind>(kind);
     const float a = which == ActivationKind::kClamp ? -0.25f : 0.1f;
     list.push_back(chain_case({1, {activation(0, which, a, 0.5f)}, {1}}, {shape, shape}));
+    ChainStep gradient = activation(0, which, a, 0.5f);
+    gradient.op = ChainOp::kActivationGradient;
+    gradient.y = 2;
+    list.push_back(chain_case({2, {step(ChainOp::kMulScalar, 1, -1, -1, 5.0f), gradient}, {3}},
+                              {shape, shape, shape}));
     list.push_back(chain_case(
         {1, {step(ChainOp::kMulScalar, 0, -1, -1, 7.0f), activation(1, which, a, 0.5f)}, {2}},
         {shape, shape}));

@@ -10,6 +10,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "nimble/kernels/activation_gradient-inl.h"
 #include "nimble/kernels/epilogue-inl.h"
 #include "nimble/kernels/vector_math-inl.h"
 
@@ -39,6 +40,18 @@ HWY_INLINE V one() {
   return hn::Set(d, 1.0f);
 }
 
+template <class M>
+HWY_INLINE V one_where(M mask) {
+  return hn::IfThenElseZero(mask, one());
+}
+
+// From the nearer end, as the framework does.
+HWY_INLINE V lerp(V start, V end, V weight) {
+  const auto near = hn::Lt(hn::Abs(weight), hn::Set(d, 0.5f));
+  const V factor = hn::IfThenElse(near, weight, hn::Sub(weight, one()));
+  return hn::MulAdd(factor, hn::Sub(end, start), hn::IfThenElse(near, start, end));
+}
+
 NIMBLE_CHAIN_OP(Move, 1, x)
 NIMBLE_CHAIN_OP(Add, 2, hn::Add(x, y))
 NIMBLE_CHAIN_OP(Sub, 2, hn::Sub(x, y))
@@ -47,6 +60,14 @@ NIMBLE_CHAIN_OP(Div, 2, hn::Div(x, y))
 NIMBLE_CHAIN_OP(Maximum, 2, math::maximum(x, y))
 NIMBLE_CHAIN_OP(Minimum, 2, math::minimum(x, y))
 NIMBLE_CHAIN_OP(Pow, 2, math::pow(d, x, y))
+NIMBLE_CHAIN_OP(Less, 2, one_where(hn::Lt(x, y)))
+NIMBLE_CHAIN_OP(LessEqual, 2, one_where(hn::Le(x, y)))
+NIMBLE_CHAIN_OP(Equal, 2, one_where(hn::Eq(x, y)))
+NIMBLE_CHAIN_OP(LerpScalar, 2, lerp(x, y, value))
+NIMBLE_CHAIN_OP(Lerp, 3, lerp(x, y, z))
+NIMBLE_CHAIN_OP(Select, 3, hn::IfThenElse(hn::Eq(x, hn::Zero(d)), z, y))
+NIMBLE_CHAIN_OP(AddMul, 3, hn::Add(x, hn::Mul(hn::Mul(value, y), z)))
+NIMBLE_CHAIN_OP(AddDiv, 3, hn::Add(x, hn::Div(hn::Mul(value, y), z)))
 NIMBLE_CHAIN_OP(MulAdd, 3, hn::MulAdd(x, y, z))
 NIMBLE_CHAIN_OP(MulThenAdd, 3, hn::Add(hn::Mul(x, y), z))
 NIMBLE_CHAIN_OP(AddThenAdd, 3, hn::Add(hn::Add(x, y), z))
@@ -56,6 +77,11 @@ NIMBLE_CHAIN_OP(Affine, 1, hn::Add(hn::Mul(x, value), addend))
 NIMBLE_CHAIN_OP(PowScalar, 1, math::pow(d, x, value))
 NIMBLE_CHAIN_OP(RsubScalar, 1, hn::Sub(value, x))
 NIMBLE_CHAIN_OP(RdivScalar, 1, hn::Div(value, x))
+NIMBLE_CHAIN_OP(LessScalar, 1, one_where(hn::Lt(x, value)))
+NIMBLE_CHAIN_OP(LessEqualScalar, 1, one_where(hn::Le(x, value)))
+NIMBLE_CHAIN_OP(GreaterScalar, 1, one_where(hn::Gt(x, value)))
+NIMBLE_CHAIN_OP(GreaterEqualScalar, 1, one_where(hn::Ge(x, value)))
+NIMBLE_CHAIN_OP(EqualScalar, 1, one_where(hn::Eq(x, value)))
 NIMBLE_CHAIN_OP(Neg, 1, hn::Neg(x))
 NIMBLE_CHAIN_OP(Abs, 1, hn::Abs(x))
 NIMBLE_CHAIN_OP(Square, 1, hn::Mul(x, x))
@@ -77,6 +103,16 @@ struct Activate {
   explicit Activate(const ChainLoop& loop)
       : a(hn::Set(d, loop.step.activation.a)), b(hn::Set(d, loop.step.activation.b)) {}
   HWY_INLINE V operator()(V x, V, V) const { return activate<kKind>(d, x, a, b); }
+  V a;
+  V b;
+};
+
+template <ActivationKind kKind>
+struct Gradient {
+  static constexpr int kArity = 2;
+  explicit Gradient(const ChainLoop& loop)
+      : a(hn::Set(d, loop.step.activation.a)), b(hn::Set(d, loop.step.activation.b)) {}
+  HWY_INLINE V operator()(V x, V y, V) const { return activation_gradient<kKind>(d, x, y, a, b); }
   V a;
   V b;
 };
@@ -144,6 +180,13 @@ ChainLoopFunction activation_function(ActivationKind kind) {
   return nullptr;
 }
 
+ChainLoopFunction gradient_function(ActivationKind kind) {
+#define NIMBLE_GRADIENT_LOOP(kKind) return run_loop<Gradient<kKind>>
+  NIMBLE_VISIT_ACTIVATION(kind, NIMBLE_GRADIENT_LOOP)
+#undef NIMBLE_GRADIENT_LOOP
+  return nullptr;
+}
+
 ChainLoopFunction step_function(const ChainLoop& loop) {
   switch (loop.step.op) {
     case ChainOp::kAdd:
@@ -160,8 +203,26 @@ ChainLoopFunction step_function(const ChainLoop& loop) {
       return run_loop<Minimum>;
     case ChainOp::kPow:
       return run_loop<Pow>;
+    case ChainOp::kLess:
+      return run_loop<Less>;
+    case ChainOp::kLessEqual:
+      return run_loop<LessEqual>;
+    case ChainOp::kEqual:
+      return run_loop<Equal>;
+    case ChainOp::kLerpScalar:
+      return run_loop<LerpScalar>;
+    case ChainOp::kActivationGradient:
+      return gradient_function(loop.step.activation.kind);
     case ChainOp::kMulAdd:
       return with_clamp<MulAdd>(loop);
+    case ChainOp::kSelect:
+      return run_loop<Select>;
+    case ChainOp::kAddMul:
+      return run_loop<AddMul>;
+    case ChainOp::kAddDiv:
+      return run_loop<AddDiv>;
+    case ChainOp::kLerp:
+      return run_loop<Lerp>;
     case ChainOp::kAddScalar:
       return with_clamp<AddScalar>(loop);
     case ChainOp::kMulScalar:
@@ -172,6 +233,16 @@ ChainLoopFunction step_function(const ChainLoop& loop) {
       return run_loop<RsubScalar>;
     case ChainOp::kRdivScalar:
       return run_loop<RdivScalar>;
+    case ChainOp::kLessScalar:
+      return run_loop<LessScalar>;
+    case ChainOp::kLessEqualScalar:
+      return run_loop<LessEqualScalar>;
+    case ChainOp::kGreaterScalar:
+      return run_loop<GreaterScalar>;
+    case ChainOp::kGreaterEqualScalar:
+      return run_loop<GreaterEqualScalar>;
+    case ChainOp::kEqualScalar:
+      return run_loop<EqualScalar>;
     case ChainOp::kNeg:
       return run_loop<Neg>;
     case ChainOp::kAbs:

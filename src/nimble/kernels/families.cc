@@ -55,13 +55,6 @@ std::span<const KernelFamily> kernel_families() {
   return families;
 }
 
-size_t output_count(const OpAttributes& attributes) {
-  if (const auto* chain = std::get_if<Chain>(&attributes)) return chain->outputs.size();
-  if (const auto* backward = std::get_if<ConvolutionBackwardWeight>(&attributes))
-    return backward->bias ? 2 : 1;
-  return 1;
-}
-
 std::vector<KernelPtr> kernel_candidates(const OpAttributes& attributes,
                                          std::span<const TensorDesc> operands) {
   if (operands.back().numel() == 0) return {std::make_shared<NothingToDo>()};

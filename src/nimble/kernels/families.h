@@ -20,7 +20,18 @@
   FAMILY(attention, Attention)                                   \
   FAMILY(resize, Resize)                                         \
   FAMILY(copy, Copy)                                             \
-  FAMILY(pad, Pad)
+  FAMILY(pad, Pad)                                               \
+  FAMILY(chain_sums, ChainSums)                                  \
+  FAMILY(channel_moments, ChannelMoments)                        \
+  FAMILY(batch_statistics, BatchStatistics)                      \
+  FAMILY(max_pool_indices, MaxPoolIndices)                       \
+  FAMILY(pool_gradient, PoolGradient)                            \
+  FAMILY(adaptive_pool_gradient, AdaptivePoolGradient)           \
+  FAMILY(softmax_gradient, SoftmaxGradient)                      \
+  FAMILY(nll_loss, NllLoss)                                      \
+  FAMILY(nll_loss_gradient, NllLossGradient)                     \
+  FAMILY(layer_norm_gradient, LayerNormGradient)                 \
+  FAMILY(embedding_gradient, EmbeddingGradient)
 
 namespace nimble {
 

@@ -27,9 +27,6 @@ struct KernelFamily {
 
 std::span<const KernelFamily> kernel_families();
 
-// The last so many operands of an op are its results.
-size_t output_count(const OpAttributes& attributes);
-
 // Floating-point operations of an op, a multiply-add counting two; 0 where bytes are what counts.
 double flops(const OpAttributes& attributes, std::span<const TensorDesc> operands);
 

@@ -74,7 +74,13 @@ class LayerNormRows final : public Kernel {
       weight = packed(plan_.weight, arguments.operands[operand++], row + plan_.size);
     if (attributes.bias)
       bias = packed(plan_.bias, arguments.operands[operand++], row + 2 * plan_.size);
-    float* output = static_cast<float*>(arguments.operands[operand]);
+    float* output = static_cast<float*>(arguments.operands[operand++]);
+    float* means = nullptr;
+    float* inverses = nullptr;
+    if (attributes.statistics) {
+      means = static_cast<float*>(arguments.operands[operand++]);
+      inverses = static_cast<float*>(arguments.operands[operand]);
+    }
 
     const int64_t input_step = plan_.reductions.step()[0];
     const int64_t output_step = plan_.reductions.step()[1];
@@ -84,7 +90,11 @@ class LayerNormRows final : public Kernel {
             const float* from = packed(plan_.input, input + input_offset + i * input_step, row);
             float* to = output + output_offset + i * output_step;
             if (plan_.output.packed) {
-              compute(from, weight, bias, to);
+              const Moments moments = compute(from, weight, bias, to);
+              if (means == nullptr) continue;
+              const int64_t at = (output_offset + i * output_step) / plan_.size;
+              means[at] = moments.mean;
+              inverses[at] = moments.inverse;
               continue;
             }
             compute(from, weight, bias, row);
@@ -103,16 +113,21 @@ class LayerNormRows final : public Kernel {
     return room;
   }
 
+  struct Moments {
+    float mean;
+    float inverse;  // of the deviation
+  };
+
   // Two passes over the row for its moments: it is in the cache, and nothing is lost.
-  void compute(const float* from, const float* weight, const float* bias, float* to) const {
+  Moments compute(const float* from, const float* weight, const float* bias, float* to) const {
     const FloatTag d;
     const auto size = static_cast<size_t>(plan_.size);
     const auto count = static_cast<float>(plan_.size);
     const float mean = plan_.attributes.rms ? 0 : sum_of_row(from, size) / count;
     const double variance = sum_of_squares(from, size, mean) / count;
     const auto middle = hn::Set(d, mean);
-    const auto scale =
-        hn::Set(d, static_cast<float>(1 / std::sqrt(variance + plan_.attributes.epsilon)));
+    const auto inverse = static_cast<float>(1 / std::sqrt(variance + plan_.attributes.epsilon));
+    const auto scale = hn::Set(d, inverse);
     const auto apply = [&](auto weighted, auto biased) HWY_ATTR {
       for_each_vector(size, [&](size_t i, size_t lanes, auto whole) HWY_ATTR {
         auto x = hn::Mul(hn::Sub(load_part(from + i, lanes, whole), middle), scale);
@@ -134,6 +149,7 @@ class LayerNormRows final : public Kernel {
     else
       apply(std::false_type(), std::false_type());
     activate_row(d, plan_.attributes.activation, to, size);
+    return {mean, inverse};
   }
 
   LayerNormPlan plan_;
@@ -174,7 +190,10 @@ std::vector<KernelPtr> layer_norm_candidates(const LayerNorm& attributes,
   for (const TensorDesc& operand : operands)
     if (operand.dtype.name != "float32") return {};
   const TensorDesc& input = operands.front();
-  const TensorDesc& output = operands.back();
+  const TensorDesc& output = operands[operands.size() - (attributes.statistics ? 3 : 1)];
+  if (attributes.statistics)
+    for (const TensorDesc& desc : operands.last(3))
+      if (attributes.rms || !desc.is_row_major()) return {};
   const auto dims = static_cast<size_t>(attributes.dims);
   std::vector<bool> reduced(output.sizes.size());
   std::fill(reduced.end() - attributes.dims, reduced.end(), true);

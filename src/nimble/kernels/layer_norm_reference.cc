@@ -12,7 +12,8 @@ void layer_norm_reference(const LayerNorm& attributes, std::span<const TensorDes
   const auto element = [&](size_t operand, const std::vector<int64_t>& index) -> float& {
     return static_cast<float*>(data[operand])[place(operands[operand], index)];
   };
-  const size_t output = operands.size() - 1;
+  const size_t output = operands.size() - (attributes.statistics ? 3 : 1);
+  int64_t next = 0;  // of the statistics
   const std::vector<int64_t>& sizes = operands[output].sizes;
   const auto split = sizes.end() - attributes.dims;
   const std::vector<int64_t> inner_sizes(split, sizes.end());
@@ -42,6 +43,10 @@ void layer_norm_reference(const LayerNorm& attributes, std::span<const TensorDes
       element(output, joined(inner)) =
           reference_activation(attributes.activation, static_cast<float>(x));
     });
+    if (!attributes.statistics) return;
+    static_cast<float*>(data[output + 1])[next] = static_cast<float>(mean);
+    static_cast<float*>(data[output + 2])[next++] =
+        static_cast<float>(1 / std::sqrt(variance + attributes.epsilon));
   });
 }
 
@@ -53,6 +58,11 @@ KernelCase normalize(const LayerNorm& norm, const TensorDesc& input, const Tenso
   if (norm.weight) result.operands.push_back(cases::dense(inner));
   if (norm.bias) result.operands.push_back(cases::dense(inner));
   result.operands.push_back(output);
+  if (norm.statistics) {
+    std::vector<int64_t> outer(output.sizes.begin(), output.sizes.end() - norm.dims);
+    outer.resize(output.sizes.size(), 1);
+    result.operands.insert(result.operands.end(), 2, cases::dense(outer));
+  }
   return result;
 }
 
@@ -101,6 +111,12 @@ std::vector<KernelCase> layer_norm_test_cases() {
   strided_weight.operands[1].strides = {1, 4};
   strided_weight.operands[2].strides = {0, 2};
   list.push_back(strided_weight);
+  for (int64_t dims : {1, 2, 3}) {
+    const LayerNorm norm{.dims = dims, .weight = true, .bias = true, .statistics = true};
+    add(norm, dense({3, 4, 17}));
+    add(norm, dense({2, 3, 4, 5}));
+    list.push_back(normalize(norm, image(2, 5, 3, 7), dense({2, 5, 3, 7})));
+  }
   for (int kind = 0; kind <= static_cast<int>(ActivationKind::kGeluTanh); ++kind)
     add({.weight = true, .activation = {static_cast<ActivationKind>(kind), 0.1f, 0.7f}},
         dense({3, 37}));
@@ -115,9 +131,14 @@ std::vector<KernelCase> layer_norm_bench_cases() {
   const auto same = [](const LayerNorm& n, const TensorDesc& desc) {
     return normalize(n, desc, desc);
   };
-  return {same(norm, dense({1, 128, 768})), same(norm, dense({1, 197, 768})),
+  LayerNorm training = norm;
+  training.statistics = true;
+  return {same(training, dense({8, 128, 768})),
+          same(norm, dense({1, 128, 768})),
+          same(norm, dense({1, 197, 768})),
           same(norm, dense({1, 56, 56, 96})),
-          same({.weight = true, .rms = true}, dense({128, 768})), same(gelu, dense({1, 128, 768}))};
+          same({.weight = true, .rms = true}, dense({128, 768})),
+          same(gelu, dense({1, 128, 768}))};
 }
 
 }  // namespace nimble

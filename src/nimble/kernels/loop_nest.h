@@ -34,6 +34,9 @@ class LoopNest {
 
   // Rows are those of `operands[rows_of]`. None if there are too many operands or loops.
   static std::optional<LoopNest> make(std::span<const TensorDesc> operands, size_t rows_of);
+  // Rows are N * H of images, else the indices of all dims but the last, as they are counted
+  // logically; runs are the channels (dim 1 of an image, else the last one), whatever their number.
+  static std::optional<LoopNest> make_by_channels(std::span<const TensorDesc> operands);
 
   int64_t rows() const { return rows_; }  // 0 if there are no elements
   // Whether rows cut through the innermost loop: then a tile has one run, whose length varies.
@@ -56,6 +59,9 @@ class LoopNest {
 
  private:
   static constexpr size_t kMaxLoops = 8;
+  static std::optional<LoopNest> make(std::span<const TensorDesc> operands,
+                                      const std::vector<size_t>& outer,
+                                      const std::vector<size_t>& inner, bool last_alone);
   void advance(std::array<int64_t, kMaxOperands>& offsets, size_t loop, int64_t steps) const {
     for (size_t i = 0; i < operands_; ++i) offsets[i] += steps * loops_[loop].strides[i];
   }

@@ -25,4 +25,10 @@ inline ChainStep activation_step(const Activation& activation, int x) {
   return step;
 }
 
+inline ChainStep gradient_step(const Activation& activation, int gradient, int y) {
+  ChainStep step = chain_step(ChainOp::kActivationGradient, gradient, y);
+  step.activation = activation;
+  return step;
+}
+
 }  // namespace nimble

@@ -66,6 +66,7 @@ void visit(Round& round, OpId id) {
   Op op = round.op(reader);
   op.name = joined_name(product, op);
   Convolution convolution = *attributes_of<Convolution>(op);
+  if (!convolution.constant_weight) return;
   convolution.scale_input = true;
   op.attributes = convolution;
   op.operands[0] = reading(scaled->image.memory, scaled->image.view);

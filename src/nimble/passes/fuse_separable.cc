@@ -10,14 +10,17 @@ namespace {
 
 bool is_depthwise(const Graph& graph, const Op& op) {
   const auto* convolution = attributes_of<Convolution>(op);
-  return convolution != nullptr && !convolution->epilogue.add && !convolution->scale_input &&
+  return convolution != nullptr && convolution->constant_weight && !convolution->epilogue.add &&
+         !convolution->scale_input &&
          convolution->groups == graph.desc_of(op.operands[0]).sizes[1] &&
          convolution->groups == graph.desc_of(op.operands.back()).sizes[1];
 }
 
 void visit(Round& round, OpId pointwise) {
   const Graph& graph = round.graph;
-  if (!is_pointwise(graph, round.op(pointwise))) return;
+  if (!is_pointwise(graph, round.op(pointwise)) ||
+      !attributes_of<Convolution>(round.op(pointwise))->constant_weight)
+    return;
   const Operand& middle = round.op(pointwise).operands[0];
   const OpId depthwise = round.private_maker(middle, pointwise);
   if (!depthwise.valid() || !is_depthwise(graph, round.op(depthwise))) return;

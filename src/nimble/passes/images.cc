@@ -31,12 +31,27 @@ struct ImageOperands {
   std::vector<size_t> operator()(const GroupNorm& norm) const {
     return images(true, 1 + norm.weight + norm.bias, false);
   }
+  std::vector<size_t> operator()(const ConvolutionBackwardInput&) const { return {0, 2}; }
+  std::vector<size_t> operator()(const ConvolutionBackwardWeight& backward) const {
+    if (backward.groups == 1 && sizes(0)[1] <= kFewChannels) return {1};
+    return first(2);
+  }
+  std::vector<size_t> operator()(const ChannelMoments&) const { return first(1); }
+  std::vector<size_t> operator()(const MaxPoolIndices&) const { return first(3); }
+  std::vector<size_t> operator()(const PoolGradient&) const { return first(op.operands.size()); }
+  std::vector<size_t> operator()(const AdaptivePoolGradient&) const { return first(2); }
   template <class Other>
   std::vector<size_t> operator()(const Other&) const {
     return {};
   }
 
  private:
+  std::vector<size_t> first(size_t count) const {
+    std::vector<size_t> operands;
+    if (sizes(0).size() == 4)
+      for (size_t i = 0; i < count; ++i) operands.push_back(i);
+    return operands;
+  }
   const std::vector<int64_t>& sizes(size_t operand) const {
     return graph.desc_of(op.operands[operand]).sizes;
   }

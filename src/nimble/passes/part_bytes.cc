@@ -137,7 +137,7 @@ struct PartBytes {
   // `reach` maps an output row of an image to the rows of the input that it needs.
   template <class Reach>
   ByteSet input_image(const Reach& reach, Range channels) const {
-    const TensorDesc& input = operands[0];  // or what is read as one
+    const TensorDesc& input = desc();
     const int64_t out_height = output().sizes[2];
     const int64_t height = input.sizes[2];
     if (part.row_begin >= part.row_end || out_height == 0) return {};
@@ -341,13 +341,34 @@ struct PartBytes {
     return reduced_from({softmax.dim < 0 ? rank + softmax.dim : softmax.dim});
   }
 
+  static std::vector<size_t> last_dims(size_t rank, int64_t count) {
+    std::vector<size_t> dims;
+    for (size_t d = rank - count; d < rank; ++d) dims.push_back(d);
+    return dims;
+  }
+  // One number for each of the normalised parts, which follow each other as rows do.
+  ByteSet statistics(int64_t rows) const {
+    if (part.row_begin >= part.row_end) return {};
+    const int64_t count = desc().numel();
+    const int64_t begin = part.row_begin * count / rows;
+    const int64_t end = (part.row_end * count + rows - 1) / rows;
+    const int64_t first = desc().begin_byte();
+    return {first + begin * desc().dtype.bytes, first + end * desc().dtype.bytes, 0, 0};
+  }
   ByteSet operator()(const LayerNorm& norm) const {
+    const size_t at = operands.size() - (norm.statistics ? 3 : 1);
+    const TensorDesc& result = operands[at];
+    if (operand > at) return statistics(row_count(result));
+    if (operand != at && operand != 0) return all();
+    const PartBytes without{operands.first(at + 1), operand, part};
+    return operand == at ? without.elementwise(result)
+                         : without.reduced_from(last_dims(result.sizes.size(), norm.dims));
+  }
+  // Gradient, input, mean, 1 / deviation, [weight], output.
+  ByteSet operator()(const LayerNormGradient& norm) const {
     if (is_output()) return elementwise(output());
-    if (operand != 0) return all();
-    const size_t rank = output().sizes.size();
-    std::vector<size_t> reduced;
-    for (size_t d = rank - norm.dims; d < rank; ++d) reduced.push_back(d);
-    return reduced_from(reduced);
+    if (operand < 2) return reduced_from(last_dims(output().sizes.size(), norm.dims));
+    return operand < 4 ? statistics(row_count(output())) : all();
   }
 
   ByteSet operator()(const Reduce& reduce) const {
@@ -403,6 +424,65 @@ struct PartBytes {
   }
 
   ByteSet operator()(const Concatenation&) const { return all(); }
+
+  // The rows of images that are in these blocks, of which there are as many as the output has rows.
+  ByteSet in_blocks() const {
+    const size_t rank = desc().sizes.size();
+    const std::vector<size_t> dims = rank == 4 ? kImageRows : first_dims(rank - 1);
+    int64_t count = 1;
+    for (size_t d : dims) count *= desc().sizes[d];
+    const int64_t blocks = output().sizes[0];
+    return bytes_of_rows(desc(), dims,
+                         {part.row_begin * count / blocks, part.row_end * count / blocks});
+  }
+  ByteSet operator()(const ChainSums& sums) const {
+    const bool is_image = operand + sums.sums.size() < operands.size();
+    return is_image ? in_blocks() : bytes_of_rows(desc(), {0}, rows());
+  }
+  ByteSet operator()(const ChannelMoments&) const {
+    return operand == 0 ? in_blocks() : bytes_of_rows(desc(), {0}, rows());
+  }
+
+  ByteSet operator()(const MaxPoolIndices& indices) const { return (*this)(indices.pool); }
+  ByteSet operator()(const PoolGradient& gradient) const {
+    if (is_output()) return image_part();
+    const Pool& pool = gradient.pool;
+    const int64_t stride = pool.stride[0];
+    const int64_t reach = (pool.kernel[0] - 1) * pool.dilation[0];
+    return input_image(
+        [&](int64_t row) {
+          const int64_t at = row + pool.padding[0];
+          return Range{at <= reach ? 0 : (at - reach + stride - 1) / stride, at / stride + 1};
+        },
+        columns());
+  }
+  ByteSet operator()(const AdaptivePoolGradient&) const {
+    if (is_output()) return image_part();
+    const int64_t in = output().sizes[2];
+    const int64_t out = desc().sizes[2];
+    // The first window that ends behind the row, and the last that begins up to it.
+    return input_image(
+        [=](int64_t row) {
+          return Range{row * out / in, ((row + 1) * out + in - 1) / in};
+        },
+        columns());
+  }
+  ByteSet operator()(const SoftmaxGradient& softmax) const {
+    return (*this)(Softmax{softmax.dim, softmax.log});
+  }
+  ByteSet operator()(const NllLoss&) const { return all(); }
+  ByteSet operator()(const NllLossGradient& gradient) const {
+    const bool by_row = gradient.loss.reduction == LossReduction::kNone;
+    return is_output() || operand == 1 || (operand == 0 && by_row)
+               ? bytes_of_rows(desc(), {0}, rows())
+               : all();
+  }
+  ByteSet operator()(const EmbeddingGradient&) const {
+    return is_output() ? bytes_of_rows(desc(), {0}, rows()) : all();
+  }
+  ByteSet operator()(const BatchStatistics&) const {
+    return bytes_of(narrowed(desc(), desc().sizes.size() - 1, columns()));
+  }
 };
 
 // Rows, and how many of them belong to one image, matrix or head.
@@ -453,6 +533,17 @@ struct CountRows {
   RowCounts operator()(const Chain& chain) const {
     return by_row_dims(operands[static_cast<size_t>(chain.inputs)]);
   }
+  RowCounts operator()(const MaxPoolIndices&) const { return image(); }
+  RowCounts operator()(const PoolGradient&) const { return image(); }
+  RowCounts operator()(const AdaptivePoolGradient&) const { return image(); }
+  RowCounts operator()(const LayerNorm& norm) const {
+    return by_row_dims(operands[operands.size() - (norm.statistics ? 3 : 1)]);
+  }
+  RowCounts operator()(const NllLossGradient&) const { return count(operands.back(), {0}, 1); }
+  RowCounts operator()(const EmbeddingGradient&) const { return count(operands.back(), {0}, 1); }
+  RowCounts operator()(const NllLoss&) const { return {}; }
+  RowCounts operator()(const ChainSums&) const { return count(operands.back(), {0}, 1); }
+  RowCounts operator()(const ChannelMoments&) const { return count(operands.back(), {0}, 1); }
   template <class Other>
   RowCounts operator()(const Other&) const {
     return by_row_dims(operands.back());

@@ -59,12 +59,20 @@ std::pair<std::vector<size_t>, size_t> counted_dims(const OpAttributes& attribut
     return {dims, rank - 1};
   }
   if (std::holds_alternative<ConvolutionBackwardWeight>(attributes)) return {{0}, 1};
+  if (std::holds_alternative<ChainSums>(attributes) ||
+      std::holds_alternative<ChannelMoments>(attributes) ||
+      std::holds_alternative<NllLossGradient>(attributes) ||
+      std::holds_alternative<EmbeddingGradient>(attributes))
+    return {{0}, 0};
   const bool is_image_op = std::holds_alternative<Convolution>(attributes) ||
                            std::holds_alternative<ConvolutionBackwardInput>(attributes) ||
                            std::holds_alternative<SeparableConvolution>(attributes) ||
                            std::holds_alternative<Pool>(attributes) ||
                            std::holds_alternative<AdaptivePool>(attributes) ||
-                           std::holds_alternative<Resize>(attributes);
+                           std::holds_alternative<Resize>(attributes) ||
+                           std::holds_alternative<MaxPoolIndices>(attributes) ||
+                           std::holds_alternative<PoolGradient>(attributes) ||
+                           std::holds_alternative<AdaptivePoolGradient>(attributes);
   if (is_image_op) return {{0, 2}, 1};
   return {row_dims(output), rank == 4 ? 1 : rank - 1};
 }
@@ -77,6 +85,19 @@ bool is_in_part(const Part& part, const std::vector<int64_t>& index, const Tenso
   if (index.empty() || std::count(dims.first.begin(), dims.first.end(), dims.second)) return true;
   if (dims.second >= index.size()) return part.column_begin == 0;  // a bias's gradient
   return index[dims.second] >= part.column_begin && index[dims.second] < part.column_end;
+}
+
+// The same for an image that a chain writes on the way to sums of blocks.
+bool is_in_block(const Part& part, const std::vector<int64_t>& index, const TensorDesc& image,
+                 int64_t blocks) {
+  int64_t row = 0;
+  int64_t rows = 1;
+  for (size_t d = 0; d < index.size(); ++d) {
+    if (image.sizes.size() == 4 ? d % 2 == 1 : d + 1 == index.size()) continue;
+    row = row * image.sizes[d] + index[d];
+    rows *= image.sizes[d];
+  }
+  return row >= part.row_begin * rows / blocks && row < part.row_end * rows / blocks;
 }
 
 void fill(Bytes& bytes, const TensorDesc& desc, std::mt19937& random) {
@@ -129,6 +150,8 @@ TEST_P(PartBytesTest, APartNeedsNoOtherBytesAndWritesNoOthers) {
     ASSERT_TRUE(work.row_grain == 0 || work.rows == whole.row_end);
     ASSERT_TRUE(work.column_grain == 0 || work.columns == whole.column_end);
     const size_t first_output = operands.size() - output_count(attributes);
+    const size_t first_updated = operands.size() - updated_count(attributes);
+    const auto* sums = std::get_if<ChainSums>(&attributes);
     const auto dims = counted_dims(attributes, operands[first_output]);
     std::mt19937 random(static_cast<unsigned>(c));
     std::vector<Bytes> clean;
@@ -154,7 +177,7 @@ TEST_P(PartBytesTest, APartNeedsNoOtherBytesAndWritesNoOthers) {
       std::vector<ByteSet> sets;
       for (size_t i = 0; i < operands.size(); ++i) {
         sets.push_back(part_bytes(attributes, operands, i, part));
-        if (i < first_output) poison(poisoned[i], operands[i], sets[i]);
+        if (i < first_output || i >= first_updated) poison(poisoned[i], operands[i], sets[i]);
         const ByteSet all = bytes_of(operands[i]);
         ASSERT_TRUE(sets[i].empty() || (all.begin <= sets[i].begin && sets[i].end <= all.end));
       }
@@ -163,7 +186,11 @@ TEST_P(PartBytesTest, APartNeedsNoOtherBytesAndWritesNoOthers) {
       for (size_t i = first_output; i < operands.size(); ++i) {
         const TensorDesc& desc = operands[i];
         for_each_index(desc, [&](const std::vector<int64_t>& index, int64_t at) {
-          if (!is_in_part(part, index, operands[first_output], dims)) return;
+          const bool in_part = !sums ? is_in_part(part, index, operands[first_output], dims)
+                               : i + sums->sums.size() < operands.size()
+                                   ? is_in_block(part, index, desc, operands.back().sizes[0])
+                                   : is_in_part(part, index, desc, dims);
+          if (!in_part) return;
           for (int64_t byte = at; byte < at + desc.dtype.bytes; ++byte) {
             ASSERT_TRUE(holds(sets[i], byte)) << "operand " << i;
             ASSERT_EQ(actual[i][byte], expected[i][byte])

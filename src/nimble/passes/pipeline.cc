@@ -7,6 +7,7 @@
 #include "nimble/graph/dump.h"
 #include "nimble/graph/validate.h"
 #include "nimble/passes/choose_layout.h"
+#include "nimble/passes/commit_updates.h"
 #include "nimble/passes/distribute_over_concatenation.h"
 #include "nimble/passes/fold_batch_norm.h"
 #include "nimble/passes/fuse_chains.h"
@@ -50,6 +51,7 @@ std::vector<Pass> passes(const PassOptions& options) {
       {"place_concatenations", place_concatenations},
       {"fuse_chains", fuse_chains},
       {"remove_unread_ops", remove_dead_ops},
+      {"commit_updates", commit_updates},
   };
 }
 

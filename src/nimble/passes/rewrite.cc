@@ -91,7 +91,8 @@ bool Uses::is_stable(MemoryId memory) const {
 bool Uses::is_constant(MemoryId memory) const {
   const Role role = graph_.memories[memory.index].role;
   if (role == Role::kFolded) return true;
-  return (role == Role::kExternal || role == Role::kConstant) && writers_[memory.index].empty();
+  return (role == Role::kExternal || role == Role::kConstant) && writers_[memory.index].empty() &&
+         !graph_.memories[memory.index].is_updated;
 }
 
 ViewId add_view(Graph& graph, TensorDesc desc) {

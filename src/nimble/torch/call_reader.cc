@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "nimble/base/error.h"
@@ -145,8 +146,69 @@ const Operand* CallReader::result_operand() const {
     if (operand.before == operand.after || value_is_needed_[operand.after.index]) return nullptr;
   }
   if (!result || result->before == result->after) return nullptr;
-  const Memory& memory = recorded_graph_.memories[result->memory.index];
-  return memory.role == Role::kIntermediate ? result : nullptr;
+  const Role role = recorded_graph_.memories[result->memory.index].role;
+  return role == Role::kIntermediate || role == Role::kExternal ? result : nullptr;
+}
+
+const ResultSlot* CallReader::result_slot(uint32_t position) const {
+  for (const ResultSlot& slot : call_.results)
+    if (slot.position == position) return &slot;
+  return nullptr;
+}
+
+std::optional<TensorDesc> CallReader::result(uint32_t position) const {
+  const ResultSlot* slot = result_slot(position);
+  const Operand* operand = slot ? this->operand(slot->view, true) : nullptr;
+  if (!operand || operand->before == operand->after) return std::nullopt;
+  return recorded_graph_.desc_of(*operand);
+}
+
+bool CallReader::is_used(uint32_t result) const {
+  const ResultSlot* slot = result_slot(result);
+  const Operand* operand = slot ? this->operand(slot->view, true) : nullptr;
+  return operand && value_is_needed_[operand->after.index];
+}
+
+bool CallReader::writes_only_results(std::initializer_list<size_t> and_arguments) const {
+  const auto is_result = [&](ViewId view) {
+    return std::any_of(call_.results.begin(), call_.results.end(),
+                       [&](const ResultSlot& slot) { return slot.view == view; });
+  };
+  const auto is_listed = [&](ViewId view) {
+    return std::any_of(and_arguments.begin(), and_arguments.end(), [&](size_t position) {
+      const TensorSlot* slot = this->slot(position);
+      return slot && slot->view == view;
+    });
+  };
+  return std::all_of(recorded_.operands.begin(), recorded_.operands.end(),
+                     [&](const Operand& operand) {
+                       return !operand.writes || is_result(operand.view) || is_listed(operand.view);
+                     });
+}
+
+TensorRef CallReader::make_result(uint32_t position, TensorDesc desc) {
+  const Operand* operand = this->operand(result_slot(position)->view, true);
+  return {new_memory_for(*operand), std::move(desc)};
+}
+
+TensorRef CallReader::make_temporary(TensorDesc desc) {
+  const MemoryId memory = add_memory(imported_, desc.end_byte());
+  return {memory, std::move(desc)};
+}
+
+TensorRef CallReader::updated(size_t position) {
+  const TensorSlot& slot = *this->slot(position);
+  const Operand& operand = *this->operand(slot.view, true);
+  memory_of_value_[operand.after.index] = memory_of_value_[operand.before.index];
+  return {memory_of_value_[operand.before.index], recorded_graph_.views[slot.view.index].desc};
+}
+
+MemoryId CallReader::new_memory_for(const Operand& written) {
+  const Memory& recorded = recorded_graph_.memories[written.memory.index];
+  const MemoryId memory = add_memory(imported_, static_cast<int64_t>(recorded.bytes));
+  imported_.memories[memory.index].buffer = recorded.buffer;
+  memory_of_value_[written.after.index] = memory;
+  return memory;
 }
 
 std::optional<TensorDesc> CallReader::result() const {
@@ -155,8 +217,9 @@ std::optional<TensorDesc> CallReader::result() const {
   return recorded_graph_.desc_of(*operand);
 }
 
-void CallReader::add(OpAttributes attributes, const std::vector<TensorRef>& inputs, MemoryId result,
-                     TensorDesc desc) {
+void CallReader::emit_into(OpAttributes attributes, const std::vector<TensorRef>& inputs,
+                           const std::vector<TensorRef>& results,
+                           const std::vector<TensorRef>& updated) {
   Op op;
   op.name = recorded_.name;
   op.module = recorded_.module;
@@ -164,26 +227,27 @@ void CallReader::add(OpAttributes attributes, const std::vector<TensorRef>& inpu
   op.attributes = std::move(attributes);
   for (const TensorRef& input : inputs)
     op.operands.push_back(reading(input.memory, add_view(imported_, input.desc)));
-  op.operands.push_back(writing(result, add_view(imported_, std::move(desc))));
+  for (const TensorRef& result : results)
+    op.operands.push_back(writing(result.memory, add_view(imported_, result.desc)));
+  for (const TensorRef& each : updated) {
+    op.operands.push_back(writing(each.memory, add_view(imported_, each.desc)));
+    op.operands.back().reads = true;
+  }
   imported_.ops.push_back(std::move(op));
 }
 
 TensorRef CallReader::emit(OpAttributes attributes, const std::vector<TensorRef>& inputs,
                            TensorDesc desc) {
-  const MemoryId memory = add_memory(imported_, desc.end_byte());
-  add(std::move(attributes), inputs, memory, desc);
-  return {memory, std::move(desc)};
+  TensorRef result = make_temporary(std::move(desc));
+  emit_into(std::move(attributes), inputs, {result});
+  return result;
 }
 
 void CallReader::emit_result(OpAttributes attributes, const std::vector<TensorRef>& inputs,
                              TensorDesc desc) {
   const Operand* result = result_operand();
   NIMBLE_ASSERT(result, recorded_.name);
-  const Memory& recorded = recorded_graph_.memories[result->memory.index];
-  const MemoryId memory = add_memory(imported_, static_cast<int64_t>(recorded.bytes));
-  imported_.memories[memory.index].buffer = recorded.buffer;
-  memory_of_value_[result->after.index] = memory;
-  add(std::move(attributes), inputs, memory, std::move(desc));
+  emit_into(std::move(attributes), inputs, {{new_memory_for(*result), std::move(desc)}});
 }
 
 }  // namespace nimble

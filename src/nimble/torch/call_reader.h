@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -38,12 +39,27 @@ class CallReader {
   std::string text(size_t position) const;
   bool is_constant(const TensorRef& tensor) const;
 
-  // The description of the one result that matters: an intermediate that the call writes whole.
-  // None if it is not such a one, or if another result is used by somebody.
+  // The description of the one result that matters: an intermediate, or memory of the user, that
+  // the call writes whole. None if it is not such a one, or if another result is used by somebody.
   std::optional<TensorDesc> result() const;
+
+  // For calls with several results. The description of one of them: a new memory that the call
+  // writes whole. None if there is none (a gradient that was not asked for).
+  std::optional<TensorDesc> result(uint32_t position) const;
+  bool is_used(uint32_t result) const;  // by anybody
+  // Whether the call writes nothing but its results, and these arguments.
+  bool writes_only_results(std::initializer_list<size_t> and_arguments = {}) const;
 
   // Adds an op of ours whose result is a new memory, seen as `desc`.
   TensorRef emit(OpAttributes attributes, const std::vector<TensorRef>& inputs, TensorDesc desc);
+  // Where ops of ours may write a result of the call, seen as `desc`; or what lies in between.
+  TensorRef make_result(uint32_t position, TensorDesc desc);
+  TensorRef make_temporary(TensorDesc desc);
+  // An argument that the call updates: to be written where it is.
+  TensorRef updated(size_t position);
+  // Adds an op of ours with any number of results; `updated` ones, behind them, are read as well.
+  void emit_into(OpAttributes attributes, const std::vector<TensorRef>& inputs,
+                 const std::vector<TensorRef>& results, const std::vector<TensorRef>& updated = {});
   // Adds the op of ours that makes the call's result, seen as `desc` (other dims, same elements).
   void emit_result(OpAttributes attributes, const std::vector<TensorRef>& inputs, TensorDesc desc);
 
@@ -52,8 +68,8 @@ class CallReader {
   const Operand* operand(ViewId view, bool written) const;
   std::optional<TensorRef> read(const TensorSlot& slot) const;
   const Operand* result_operand() const;
-  void add(OpAttributes attributes, const std::vector<TensorRef>& inputs, MemoryId result,
-           TensorDesc desc);
+  const ResultSlot* result_slot(uint32_t position) const;
+  MemoryId new_memory_for(const Operand& written);
 
   const Recording& recording_;
   const Op& recorded_;

@@ -3,60 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_map>
 
 #include "nimble/base/error.h"
 #include "nimble/graph/relink.h"
-#include "nimble/torch/call_reader.h"
+#include "nimble/torch/import_table.h"
 #include "nimble/torch/op_semantics.h"
 
 namespace nimble {
 namespace {
-
-// True if it wrote the op in our terms; false: leave it to the framework.
-using Import = bool (*)(CallReader&);
-
-using Sizes = std::vector<int64_t>;
-
-// As the framework broadcasts: dims are added in front, and those of size 1 repeat.
-std::optional<TensorDesc> expanded(const TensorDesc& desc, const Sizes& sizes) {
-  if (desc.sizes.size() > sizes.size()) return std::nullopt;
-  TensorDesc result = desc;
-  result.wrapped_number = false;
-  result.sizes = sizes;
-  result.strides.assign(sizes.size(), 0);
-  const size_t added = sizes.size() - desc.sizes.size();
-  for (size_t d = 0; d < desc.sizes.size(); ++d) {
-    if (desc.sizes[d] == sizes[added + d])
-      result.strides[added + d] = desc.strides[d];
-    else if (desc.sizes[d] != 1)
-      return std::nullopt;
-  }
-  return result;
-}
-
-// A vector of C elements as it meets an image or any tensor with C at dim 1.
-TensorDesc along_channels(const TensorDesc& vector, const Sizes& sizes) {
-  TensorDesc desc = vector;
-  desc.sizes = sizes;
-  desc.strides.assign(sizes.size(), 0);
-  desc.strides[1] = vector.strides[0];
-  return desc;
-}
-
-TensorDesc with_dim(TensorDesc desc, size_t position) {
-  const int64_t stride =
-      position < desc.sizes.size() ? desc.sizes[position] * desc.strides[position] : 1;
-  desc.sizes.insert(desc.sizes.begin() + static_cast<std::ptrdiff_t>(position), 1);
-  desc.strides.insert(desc.strides.begin() + static_cast<std::ptrdiff_t>(position), stride);
-  return desc;
-}
-
-std::optional<std::array<int64_t, 2>> pair_of(const Sizes& values) {
-  if (values.size() == 1) return std::array{values[0], values[0]};
-  if (values.size() == 2) return std::array{values[0], values[1]};
-  return std::nullopt;
-}
 
 bool import_convolution(CallReader& call) {
   auto input = call.tensor(0);
@@ -74,8 +28,7 @@ bool import_convolution(CallReader& call) {
     padding = {0, padding.at(0)};
     dilation = {1, dilation.at(0)};
   }
-  if (result->sizes.size() != 4 || weight->desc.sizes.size() != 4 || !call.is_constant(*weight))
-    return false;
+  if (result->sizes.size() != 4 || weight->desc.sizes.size() != 4) return false;
   const auto strides = pair_of(stride);
   const auto paddings = pair_of(padding);
   const auto dilations = pair_of(dilation);
@@ -85,11 +38,13 @@ bool import_convolution(CallReader& call) {
   conv.padding = *paddings;
   conv.dilation = *dilations;
   conv.groups = call.integer(8);
+  conv.constant_weight = call.is_constant(*weight);
   std::vector<TensorRef> inputs = {*input, *weight};
   if (call.has(2)) {
     const auto bias = call.tensor(2);
-    if (!bias || !call.is_constant(*bias)) return false;
+    if (!bias) return false;
     conv.bias = true;
+    conv.constant_weight &= call.is_constant(*bias);
     inputs.push_back(*bias);
   }
   call.emit_result(conv, inputs, *result);
@@ -147,27 +102,13 @@ bool import_batch_norm_with(CallReader& call, size_t epsilon_position) {
 }
 
 bool import_batch_norm(CallReader& call) {  // …, training, momentum, epsilon
-  return !call.flag(5) && import_batch_norm_with(call, 7);
+  return call.flag(5) ? import_batch_norm_in_training(call) : import_batch_norm_with(call, 7);
 }
 bool import_batch_norm_no_training(CallReader& call) {  // …, momentum, epsilon
   return import_batch_norm_with(call, 6);
 }
 
 // Elementwise ops.
-
-bool emit_chain(CallReader& call, std::vector<TensorRef> inputs, std::vector<ChainStep> steps) {
-  const auto result = call.result();
-  if (!result || result->dtype.code != inputs[0].desc.dtype.code) return false;
-  for (TensorRef& input : inputs) {
-    const auto desc = expanded(input.desc, result->sizes);
-    if (!desc) return false;
-    input.desc = *desc;
-  }
-  Chain chain{static_cast<int>(inputs.size()), std::move(steps), {}};
-  chain.outputs = {chain.inputs + static_cast<int>(chain.steps.size()) - 1};
-  call.emit_result(chain, inputs, *result);
-  return true;
-}
 
 template <ChainOp kOp>
 bool import_unary(CallReader& call) {
@@ -306,21 +247,6 @@ bool import_binary(CallReader& call) {
 
 // Pooling, reductions, resizing.
 
-std::optional<Pool> pool_of(CallReader& call) {
-  Pool pool;
-  const auto kernel = pair_of(call.integers(1));
-  Sizes strides = call.integers(2);
-  if (strides.empty()) strides = call.integers(1);
-  const auto stride = pair_of(strides);
-  const auto padding = pair_of(call.integers(3));
-  if (!kernel || !stride || !padding) return std::nullopt;
-  pool.kernel = *kernel;
-  pool.stride = *stride;
-  pool.padding = *padding;
-  pool.far_padding = *padding;
-  return pool;
-}
-
 bool emit_pool(CallReader& call, const OpAttributes& attributes) {
   const auto input = call.tensor(0);
   const auto result = call.result();
@@ -334,7 +260,7 @@ bool import_max_pool(CallReader& call) {
   const auto dilation = pair_of(call.integers(4));
   if (!pool || !dilation) return false;
   pool->dilation = *dilation;
-  return emit_pool(call, *pool);
+  return call.is_used(1) ? import_max_pool_with_indices(call, *pool) : emit_pool(call, *pool);
 }
 
 bool import_average_pool(CallReader& call) {
@@ -569,8 +495,8 @@ bool import_copy(CallReader& call) {
   return import_copy_from(call, 1);
 }
 
-const std::unordered_map<std::string, Import>& imports() {
-  static const std::unordered_map<std::string, Import> table = {
+const ImportTable& imports() {
+  static const ImportTable table = {
       {"aten::convolution", import_convolution},
       {"aten::native_batch_norm", import_batch_norm},
       {"aten::_native_batch_norm_legit_no_training", import_batch_norm_no_training},
@@ -671,7 +597,9 @@ class Importer {
     for (size_t v = 0; v < graph.values.size(); ++v) {
       const MemoryId memory = graph.values[v].memory;
       last_value_[memory.index] = ValueId(v);
-      needed_[v] = is_output[memory.index] || !graph.values[v].readers.empty();
+      const bool stays =
+          is_output[memory.index] || graph.memories[memory.index].role == Role::kExternal;
+      needed_[v] = stays || !graph.values[v].readers.empty();
     }
   }
 
@@ -681,9 +609,11 @@ class Importer {
     for (const Op& op : graph_.ops)
       if (!import(op)) keep(op);
     for (const Port& port : graph_.inputs) imported_.inputs.push_back({original(port), port.view});
+    add_updates();
     for (const Port& port : graph_.outputs) {
       const ValueId last = last_value_[port.memory.index];
-      const MemoryId memory = last.valid() ? memory_of_value_[last.index] : original(port);
+      const bool is_new = last.valid() && !is_external(port.memory);
+      const MemoryId memory = is_new ? memory_of_value_[last.index] : original(port);
       imported_.outputs.push_back({memory, port.view});
       imported_.memories[memory.index].is_output = true;
     }
@@ -694,6 +624,29 @@ class Importer {
   }
 
  private:
+  bool is_external(MemoryId recorded) const {
+    return graph_.memories[recorded.index].role == Role::kExternal;
+  }
+
+  // What ops of ours made of external memories.
+  void add_updates() {
+    for (size_t m = 0; m < graph_.memories.size(); ++m) {
+      const ValueId last = last_value_[m];
+      if (!is_external(MemoryId(m)) || !last.valid()) continue;
+      const MemoryId target = memory_of(MemoryId(m));
+      const MemoryId value = memory_of_value_[last.index];
+      if (!value.valid() || value == target) continue;
+      imported_.memories[target.index].is_updated = true;
+      imported_.memories[value.index].is_output = true;
+      imported_.updates.push_back({target, {value, whole_view(imported_.memories[value.index])}});
+    }
+  }
+
+  ViewId whole_view(const Memory& memory) {
+    const DType bytes{.code = 0, .bytes = 1, .name = "uint8"};
+    return add_view(imported_, row_major(bytes, {static_cast<int64_t>(memory.bytes)}));
+  }
+
   MemoryId memory_of(const Value& value) { return memory_of(value.memory); }
 
   // The memory that stands for a recorded one, where no op of ours made a new one.
@@ -709,10 +662,12 @@ class Importer {
   MemoryId original(const Port& port) { return memory_of(port.memory); }
 
   bool import(const Op& op) {
-    const auto known = imports().find(op.name);
-    if (known == imports().end() || !may_be_reordered(op)) return false;
+    if (!may_be_reordered(op)) return false;
     CallReader call(recording_, op, graph_, imported_, memory_of_value_, needed_);
-    return known->second(call);
+    for (const ImportTable* table : {&imports(), &training_imports()})
+      if (const auto known = table->find(op.name); known != table->end())
+        return known->second(call);
+    return false;
   }
 
   // Memory without bytes stands for an order that operands do not show: that of random ops, and of

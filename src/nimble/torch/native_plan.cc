@@ -23,9 +23,12 @@ bool is_deterministic(const Recording& recording, const Op& op) {
 }
 
 void allow_winograd(Graph& graph) {
-  for (Op& op : graph.ops)
-    if (op.attributes)
-      if (auto* conv = std::get_if<Convolution>(&*op.attributes)) conv->allow_winograd = true;
+  for (Op& op : graph.ops) {
+    if (!op.attributes) continue;
+    if (auto* conv = std::get_if<Convolution>(&*op.attributes)) conv->allow_winograd = true;
+    if (auto* backward = std::get_if<ConvolutionBackwardInput>(&*op.attributes))
+      backward->allow_winograd = true;
+  }
 }
 
 std::vector<KernelChoice> choose_kernels(Graph& graph, size_t workers, size_t& distinct) {

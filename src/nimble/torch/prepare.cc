@@ -270,7 +270,9 @@ class Preparation {
     const SavedState::Checkpoint checkpoint(state_);
     std::vector<at::Tensor> copies;
     for (const at::Tensor& input : inputs) copies.push_back(copy_with_strides(input));
-    return instance.run(copies);
+    std::vector<at::Tensor> outputs = instance.run(copies);
+    for (at::Tensor& output : outputs) output = output.clone();  // may be what is put back now
+    return outputs;
   }
 
   // How much an output of the framework moves, relative to its largest number, if the inputs are
