@@ -69,7 +69,7 @@ class BackwardWeight final : public Kernel {
   }
 
  private:
-  static constexpr int64_t kRowGrain = 4;
+  static constexpr int64_t kRowGrain = 8;
 
   size_t runs_bytes() const {
     const int64_t most = runs_ == Runs::kFlat   ? 1
