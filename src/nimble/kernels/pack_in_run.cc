@@ -54,8 +54,8 @@ class PackInRun final : public Kernel {
     });
     for_each_chunk(arguments.part, [&](const Part& some, const PackedRange& range) {
       // An address from which the chunk's own place is where its bytes are; nothing else is read.
-      auto* origin = reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(arguments.scratch) -
-                                                  range.begin);
+      const uintptr_t address = reinterpret_cast<uintptr_t>(arguments.scratch) - range.begin;
+      auto* origin = reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
       kernel_->pack_columns(arguments.operands, some.column_begin, some.column_end, origin);
       KernelArguments with_packed = arguments;
       with_packed.packed = origin;
