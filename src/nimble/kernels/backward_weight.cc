@@ -69,7 +69,7 @@ class BackwardWeight final : public Kernel {
   }
 
  private:
-  static constexpr int64_t kRowGrain = 4;
+  static constexpr int64_t kRowGrain = 8;
 
   size_t runs_bytes() const {
     const int64_t most = runs_ == Runs::kFlat   ? 1
@@ -134,9 +134,9 @@ class BackwardWeight final : public Kernel {
     const TapRange rows = outputs_of(0, ky);
     const TapRange columns = outputs_of(1, kx);
     if (columns.begin >= columns.end) return 0;
-    const auto& [stride, padding, dilation, groups, bias] = convolution_;
-    const int64_t top = ky * dilation[0] - padding[0];
-    const int64_t left = kx * dilation[1] - padding[1];
+    const auto& stride = convolution_.stride;
+    const int64_t top = ky * convolution_.dilation[0] - convolution_.padding[0];
+    const int64_t left = kx * convolution_.dilation[1] - convolution_.padding[1];
     const auto at = [&](int64_t image, int64_t y, int64_t x) {
       return PixelRun{
           grad_output_.offset(image, y) + x * grad_output_.pixel(),

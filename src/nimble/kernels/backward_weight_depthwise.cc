@@ -167,7 +167,9 @@ class BackwardWeightDepthwise final : public Kernel {
   };
 
   void add_group(int64_t first, const TapsFunctions& functions) {
-    const auto& [stride, padding, dilation, groups, bias] = convolution_;
+    const auto& stride = convolution_.stride;
+    const auto& padding = convolution_.padding;
+    const auto& dilation = convolution_.dilation;
     TapGroup group{first, functions, {}, {}};
     const auto row_of = [&](int64_t tap) { return tap / weight_.sizes[3] * dilation[0]; };
     const auto column_of = [&](int64_t tap) { return tap % weight_.sizes[3] * dilation[1]; };

@@ -31,7 +31,8 @@ std::vector<KernelPtr> convolution_candidates(const Convolution& convolution,
   std::vector<KernelPtr> list = candidates(convolution, operands);
   if (!convolution.constant_weight)
     for (KernelPtr& kernel : list)
-      kernel = pack_in_run(std::dynamic_pointer_cast<const PanelKernel>(kernel));
+      kernel = pack_in_run(std::dynamic_pointer_cast<const PanelKernel>(kernel),
+                           operands.back().sizes[3]);
   return list;
 }
 

@@ -241,7 +241,7 @@ std::vector<BackwardCase> backward_test_cases() {
        .kernel = {1, 1},
        .padding = {0, 0},
        .bias = true});
-  add({.n = 3, .in = 40, .height = 30, .width = 31, .out = 20, .bias = true});
+  add({.n = 3, .in = 40, .height = 20, .width = 21, .out = 20, .bias = true});
   add({.n = 0, .in = 8, .out = 20, .bias = true});
   add({.n = 0, .in = 8, .out = 8, .groups = 8});
   return list;

@@ -70,10 +70,15 @@ class BackwardInput final : public Kernel {
     for (const SubConvolution& part : parts_) {
       if (part.kernel == nullptr) continue;
       const Work inner = part.kernel->work();
-      if (inner.row_grain != 1)  // of whole images, if they are cut into phases
-        work_.row_grain = std::max(work_.row_grain, stride_[0] == 1 ? inner.row_grain : sizes[2]);
+      const int64_t grain = inner.row_grain == 0 ? inner.rows : inner.row_grain;
+      const int64_t images = (grain + part.y.size - 1) / part.y.size;
+      if (stride_[0] == 1)
+        work_.row_grain = std::lcm(work_.row_grain, grain);
+      else if (grain != 1)
+        work_.row_grain = std::max(work_.row_grain, images * sizes[2]);
       work_.column_grain = std::lcm(work_.column_grain, std::max<int64_t>(inner.column_grain, 1));
     }
+    if (work_.row_grain >= work_.rows) work_.row_grain = 0;
     if (work_.column_grain >= work_.columns) work_.column_grain = 0;
   }
 

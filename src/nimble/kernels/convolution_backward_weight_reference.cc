@@ -16,27 +16,33 @@ void convolution_backward_weight_reference(const ConvolutionBackwardWeight& conv
   auto* grad_weight = static_cast<float*>(data[2]);
   const int64_t group_in = weight.sizes[1];
   const int64_t group_out = std::max<int64_t>(weight.sizes[0] / convolution.groups, 1);
-  const std::vector<int64_t> pixels = {output.sizes[0], output.sizes[2], output.sizes[3]};
+  // Calls visit(n, y, x, gradient) for every pixel of an output channel's gradient.
+  const auto for_each_pixel = [&](int64_t channel, const auto& visit) {
+    const auto& os = output.strides;
+    for (int64_t n = 0; n < output.sizes[0]; ++n)
+      for (int64_t y = 0; y < output.sizes[2]; ++y)
+        for (int64_t x = 0; x < output.sizes[3]; ++x)
+          visit(n, y, x, grad_output[n * os[0] + channel * os[1] + y * os[2] + x * os[3]]);
+  };
+  const auto& is = input.strides;
   for_each_index(weight.sizes, [&](const std::vector<int64_t>& at) {
     double sum = 0;
-    for_each_index(pixels, [&](const std::vector<int64_t>& pixel) {
-      std::vector<int64_t> from = {pixel[0], at[0] / group_out * group_in + at[1], 0, 0};
-      for (size_t d : {0, 1}) {
-        from[d + 2] = pixel[d + 1] * convolution.stride[d] - convolution.padding[d] +
-                      at[d + 2] * convolution.dilation[d];
-        if (from[d + 2] < 0 || from[d + 2] >= input.sizes[d + 2]) return;
-      }
-      sum += static_cast<double>(values[place(input, from)]) *
-             grad_output[place(output, {pixel[0], at[0], pixel[1], pixel[2]})];
+    const int64_t channel = at[0] / group_out * group_in + at[1];
+    for_each_pixel(at[0], [&](int64_t n, int64_t y, int64_t x, float gradient) {
+      const int64_t iy =
+          y * convolution.stride[0] - convolution.padding[0] + at[2] * convolution.dilation[0];
+      const int64_t ix =
+          x * convolution.stride[1] - convolution.padding[1] + at[3] * convolution.dilation[1];
+      if (iy < 0 || ix < 0 || iy >= input.sizes[2] || ix >= input.sizes[3]) return;
+      sum += static_cast<double>(gradient) *
+             values[n * is[0] + channel * is[1] + iy * is[2] + ix * is[3]];
     });
     grad_weight[place(weight, at)] = static_cast<float>(sum);
   });
   if (!convolution.bias) return;
   for (int64_t o = 0; o < weight.sizes[0]; ++o) {
     double sum = 0;
-    for_each_index(pixels, [&](const std::vector<int64_t>& pixel) {
-      sum += grad_output[place(output, {pixel[0], o, pixel[1], pixel[2]})];
-    });
+    for_each_pixel(o, [&](int64_t, int64_t, int64_t, float gradient) { sum += gradient; });
     static_cast<float*>(data[3])[o * operands[3].strides[0]] = static_cast<float>(sum);
   }
 }

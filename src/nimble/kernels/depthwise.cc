@@ -198,12 +198,25 @@ constexpr TileSet tile_set() {
 }
 
 constexpr TileSet kTileSets[] = {
-    tile_set<3, 1, 1, false>(), tile_set<3, 1, 1, true>(),  tile_set<3, 2, 1, false>(),
+    tile_set<3, 1, 1, false>(),
+    tile_set<3, 1, 1, true>(),
+    tile_set<3, 2, 1, false>(),
+    // The gradient of an input with stride 2 is made of these.
+    tile_set<1, 1, 1, false>(),
+    tile_set<2, 1, 1, false>(),
 #if HWY_TARGET <= HWY_AVX2 && !defined(__SANITIZE_ADDRESS__)
-    tile_set<3, 2, 1, true>(),  tile_set<3, 1, 2, false>(), tile_set<3, 1, 2, true>(),
-    tile_set<5, 1, 1, false>(), tile_set<5, 1, 1, true>(),  tile_set<5, 2, 1, false>(),
-    tile_set<5, 2, 1, true>(),  tile_set<5, 1, 2, false>(), tile_set<5, 1, 2, true>(),
-    tile_set<7, 1, 1, false>(), tile_set<7, 1, 1, true>(),  tile_set<7, 2, 1, false>(),
+    tile_set<3, 2, 1, true>(),
+    tile_set<3, 1, 2, false>(),
+    tile_set<3, 1, 2, true>(),
+    tile_set<5, 1, 1, false>(),
+    tile_set<5, 1, 1, true>(),
+    tile_set<5, 2, 1, false>(),
+    tile_set<5, 2, 1, true>(),
+    tile_set<5, 1, 2, false>(),
+    tile_set<5, 1, 2, true>(),
+    tile_set<7, 1, 1, false>(),
+    tile_set<7, 1, 1, true>(),
+    tile_set<7, 2, 1, false>(),
     tile_set<7, 2, 1, true>(),
 #endif
 };

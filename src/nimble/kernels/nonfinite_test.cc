@@ -141,6 +141,51 @@ TEST_P(NonfiniteTest, ScaledInputsMultiplyAsTheyAre) {
         }
 }
 
+// What is infinite in one pixel reaches what this pixel has a part in, and nothing else.
+TEST_P(NonfiniteTest, GradientsOfConvolutionsSpreadNoInfinity) {
+  struct Shape {
+    int64_t batch, in, out, size, kernel, stride, groups;
+  };
+  for (const Shape& s :
+       {Shape{1, 20, 24, 13, 3, 1, 1}, Shape{8, 20, 24, 4, 3, 1, 1}, Shape{8, 20, 24, 4, 3, 2, 1},
+        Shape{2, 3, 24, 9, 3, 2, 1}, Shape{2, 20, 20, 6, 5, 1, 20}, Shape{3, 20, 20, 7, 3, 2, 20},
+        Shape{4, 20, 33, 2, 1, 1, 1}})
+    for (const float value : {kInfinity, -kInfinity, kNan}) {
+      const int64_t output = (s.size - 1) / s.stride + 1;
+      const std::array<int64_t, 2> stride = {s.stride, s.stride};
+      const std::array<int64_t, 2> padding = {s.kernel / 2, s.kernel / 2};
+      const TensorDesc x = image(s.batch, s.in, s.size, s.size);
+      const TensorDesc y = image(s.batch, s.out, output, output);
+      const TensorDesc w = dense({s.out, s.in / s.groups, s.kernel, s.kernel});
+      const std::vector<std::pair<OpAttributes, std::vector<TensorDesc>>> ops = {
+          {ConvolutionBackwardInput{
+               .stride = stride, .padding = padding, .groups = s.groups, .allow_winograd = true},
+           {y, w, x}},
+          {ConvolutionBackwardWeight{.stride = stride, .padding = padding, .groups = s.groups},
+           {x, y, w}}};
+      for (const auto& [op, operands] : ops)
+        for (size_t operand = 0; operand < 2; ++operand) {
+          if (operand == 1 && std::holds_alternative<ConvolutionBackwardInput>(op)) continue;
+          SCOPED_TRACE(describe(op));
+          Tensors tensors(operands);
+          const std::vector<float> usual = tensors.storage[operand];
+          for (const size_t at : {size_t{0}, usual.size() / 2, usual.size() - 1}) {
+            tensors.storage[operand] = usual;
+            tensors.storage[operand][at] = value;
+            tensors.pointers[operand] = tensors.storage[operand].data();
+            ASSERT_TRUE(compute_reference(op, operands, tensors.pointers.data()));
+            const std::vector<float> expected = tensors.storage[2];
+            for (const KernelPtr& kernel : kernel_candidates(op, operands)) {
+              SCOPED_TRACE(kernel->name());
+              std::fill(tensors.storage[2].begin(), tensors.storage[2].end(), -1.0F);
+              run(*kernel, tensors);
+              expect_alike(tensors.storage[2], expected, 1e-4F);
+            }
+          }
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, NonfiniteTest,
                          ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
                          [](const auto& info) { return std::string(hwy::TargetName(info.param)); });

@@ -8,14 +8,23 @@ namespace {
 // Of packed weights at a time: they stay in a second-level cache beside a block of the input.
 constexpr size_t kChunkBytes = 256 << 10;
 
+// A weight takes about a cycle to pack, and one for 16 pixels to use.
+constexpr int64_t kFewestPixels = 256;
+
 constexpr size_t aligned(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
 class PackInRun final : public Kernel {
  public:
-  explicit PackInRun(std::shared_ptr<const PanelKernel> kernel) : kernel_(std::move(kernel)) {
-    const Work work = kernel_->work();
+  PackInRun(std::shared_ptr<const PanelKernel> kernel, int64_t pixels_of_row)
+      : kernel_(std::move(kernel)), work_(kernel_->work()) {
+    const Work work = work_;
+    if (work.row_grain > 0) {
+      const int64_t pixels = std::max<int64_t>(work.row_grain * pixels_of_row, 1);
+      work_.row_grain *= (kFewestPixels + pixels - 1) / pixels;
+      if (work_.row_grain >= work.rows) work_.row_grain = 0;
+    }
     chunk_ = std::max<int64_t>(work.columns, 1);
     if (work.column_grain == 0 || work.columns == 0) return;
     const PackedRange all = kernel_->column_bytes(0, work.columns);
@@ -26,7 +35,7 @@ class PackInRun final : public Kernel {
   }
 
   std::string name() const override { return kernel_->name(); }
-  Work work() const override { return kernel_->work(); }
+  Work work() const override { return work_; }
 
   size_t scratch_bytes(const Part& part) const override {
     size_t packed = 0;
@@ -45,8 +54,8 @@ class PackInRun final : public Kernel {
     });
     for_each_chunk(arguments.part, [&](const Part& some, const PackedRange& range) {
       // An address from which the chunk's own place is where its bytes are; nothing else is read.
-      auto* origin = reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(arguments.scratch) -
-                                                  range.begin);
+      const uintptr_t address = reinterpret_cast<uintptr_t>(arguments.scratch) - range.begin;
+      auto* origin = reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
       kernel_->pack_columns(arguments.operands, some.column_begin, some.column_end, origin);
       KernelArguments with_packed = arguments;
       with_packed.packed = origin;
@@ -69,13 +78,14 @@ class PackInRun final : public Kernel {
   }
 
   std::shared_ptr<const PanelKernel> kernel_;
+  Work work_;
   int64_t chunk_ = 1;  // columns
 };
 
 }  // namespace
 
-KernelPtr pack_in_run(std::shared_ptr<const PanelKernel> kernel) {
-  return std::make_shared<PackInRun>(std::move(kernel));
+KernelPtr pack_in_run(std::shared_ptr<const PanelKernel> kernel, int64_t pixels_of_row) {
+  return std::make_shared<PackInRun>(std::move(kernel), pixels_of_row);
 }
 
 }  // namespace nimble

@@ -1,7 +1,6 @@
 #include "nimble/kernels/pack_weights.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "nimble/kernels/gemm_tile.h"
@@ -9,46 +8,41 @@
 namespace nimble {
 namespace {
 
-// Input channels times taps that are turned around at once, in cache.
+// Floats of an output channel that are turned around at once, in cache.
 constexpr int64_t kTurned = 80;
 constexpr int64_t kMostColumns = 64;
 
-bool taps_lie_together(const WeightBlock& block) {
-  const auto& s = block.strides;
-  const auto& [height, width] = block.kernel;
-  const int64_t step = width > 1 ? s[3] : s[2];
-  return std::abs(step) == 1 && (width == 1 || height == 1 || s[2] == step * width);
+// The taps of a channel in memory: from the first to behind the last one.
+struct TapSpan {
+  int64_t first = 0;  // from tap 0, 0
+  int64_t length = 0;
+};
+
+TapSpan span_of(const WeightBlock& block) {
+  TapSpan span{0, 1};
+  for (size_t d : {0, 1}) {
+    const int64_t reach = (block.kernel[d] - 1) * block.strides[d + 2];
+    span.first += std::min<int64_t>(reach, 0);
+    span.length += std::max(reach, -reach);
+  }
+  return span;
 }
 
-// A channel's taps lie together, those of the next input channel behind them.
-void pack_by_output(const GemmTiles& tiles, const WeightBlock& block, const float* first_tap,
-                    bool backwards, float* to, int64_t to_row) {
-  const int64_t taps = block.kernel[0] * block.kernel[1];
-  const int64_t at_once = kTurned / taps;
-  alignas(64) float turned[kTurned * kMostColumns];
-  for (int64_t i = 0; i < block.inputs; i += at_once) {
-    const int64_t count = std::min(at_once, block.inputs - i);
-    tiles.transpose(first_tap + i * taps, block.strides[0], block.columns, count * taps, 1, turned,
-                    to_row);
-    for (int64_t k = 0; k < count; ++k)
-      for (int64_t tap = 0; tap < taps; ++tap) {
-        const int64_t place = backwards ? taps - 1 - tap : tap;
-        std::memcpy(to + (place * block.inputs + i + k) * to_row,
-                    turned + (k * taps + tap) * to_row,
+// Turns the spans of some input channels, `distance` floats apart, around: `turned` then has a row
+// of output channels for each float. Copies the rows of the taps to their places.
+void pack_spans(const GemmTiles& tiles, const WeightBlock& block, const TapSpan& span, int64_t i,
+                int64_t count, int64_t distance, float* turned, float* to, int64_t to_row) {
+  const auto& s = block.strides;
+  tiles.transpose(block.weight + i * s[1] + span.first, s[0], block.columns,
+                  (count - 1) * distance + span.length, 1, turned, to_row);
+  for (int64_t k = 0; k < count; ++k)
+    for (int64_t y = 0; y < block.kernel[0]; ++y)
+      for (int64_t x = 0; x < block.kernel[1]; ++x) {
+        const int64_t from = k * distance + y * s[2] + x * s[3] - span.first;
+        const int64_t place = (y * block.kernel[1] + x) * block.inputs + i + k;
+        std::memcpy(to + place * to_row, turned + from * to_row,
                     static_cast<size_t>(block.columns) * sizeof(float));
       }
-  }
-}
-
-// The same, but the next output channel's are behind them.
-void pack_by_input(const GemmTiles& tiles, const WeightBlock& block, const float* first_tap,
-                   bool backwards, float* to, int64_t to_row) {
-  const int64_t taps = block.kernel[0] * block.kernel[1];
-  const int64_t tap_row = block.inputs * to_row;
-  float* first = to + (backwards ? (taps - 1) * tap_row : 0);
-  for (int64_t i = 0; i < block.inputs; ++i)
-    tiles.transpose(first_tap + i * block.strides[1], taps, block.columns, taps, 1,
-                    first + i * to_row, backwards ? -tap_row : tap_row);
 }
 
 void pack_tap(const GemmTiles& tiles, const WeightBlock& block, const float* weight, float* to,
@@ -76,12 +70,17 @@ void pack_weights(const WeightBlock& block, float* to, int64_t to_row) {
   if (block.columns < to_row)
     for (int64_t k = 0; k < taps * block.inputs; ++k)
       std::fill(to + k * to_row + block.columns, to + (k + 1) * to_row, 0.0F);
-  if (taps > 1 && taps_lie_together(block)) {
-    const bool backwards = (width > 1 ? s[3] : s[2]) < 0;
-    const float* first = block.weight + (backwards ? (height - 1) * s[2] + (width - 1) * s[3] : 0);
-    if (s[0] == taps) return pack_by_input(tiles, block, first, backwards, to, to_row);
-    if ((s[1] == taps || block.inputs == 1) && taps <= kTurned && to_row <= kMostColumns)
-      return pack_by_output(tiles, block, first, backwards, to, to_row);
+  // Taps of a channel that lie close together, those of the next input or output channel behind.
+  const TapSpan span = span_of(block);
+  if (taps > 1 && 4 * span.length <= 5 * taps && span.length <= kTurned && to_row <= kMostColumns &&
+      span.length <= std::max(s[0], s[1])) {
+    alignas(64) float turned[kTurned * kMostColumns];
+    const bool inputs_follow = s[1] >= span.length && s[1] <= 2 * span.length && s[0] > s[1];
+    const int64_t at_once = inputs_follow ? std::max<int64_t>(kTurned / s[1], 1) : 1;
+    for (int64_t i = 0; i < block.inputs; i += at_once)
+      pack_spans(tiles, block, span, i, std::min(at_once, block.inputs - i),
+                 inputs_follow ? s[1] : 0, turned, to, to_row);
+    return;
   }
   for (int64_t y = 0; y < height; ++y)
     for (int64_t x = 0; x < width; ++x)

@@ -20,7 +20,8 @@ class PanelKernel : public Kernel {
 };
 
 // The same kernel for weights that change with every run: it has no packed bytes, but packs panel
-// after panel into its scratch memory, where the products find them in cache.
-KernelPtr pack_in_run(std::shared_ptr<const PanelKernel> kernel);
+// after panel into its scratch memory, where the products find them in cache. A part packs for
+// itself, so it has at least so many rows that this is little beside its products.
+KernelPtr pack_in_run(std::shared_ptr<const PanelKernel> kernel, int64_t pixels_of_row);
 
 }  // namespace nimble
