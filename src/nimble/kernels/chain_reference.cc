@@ -383,6 +383,35 @@ std::vector<KernelCase> chain_bench_cases() {
     list.push_back({gate, {x, vector, x}});
     list.push_back({sigmoid_gate, {x, vector, x}});
   }
+  // Batch norm in training, forward: x * (weight / deviation) + (bias - mean * weight / deviation).
+  const Chain normalise{
+      5,
+      {step(ChainOp::kMul, 2, 3), step(ChainOp::kMul, 1, 5), step(ChainOp::kSub, 4, 6),
+       step(ChainOp::kMul, 0, 5), step(ChainOp::kAdd, 8, 7), activation(9, ActivationKind::kRelu)},
+      {10}};
+  for (const TensorDesc& x : {image(32, 16, 32, 32), image(32, 24, 32, 32), image(32, 64, 32, 32),
+                              image(32, 512, 4, 4)}) {
+    const TensorDesc vector = broadcast(dense({1, x.sizes[1], 1, 1}), x.sizes);
+    list.push_back({normalise, {x, vector, vector, vector, vector, x}});
+  }
+  // Updates of parameters of ResNet-50: SGD with momentum and decay, Adam.
+  const Chain sgd{4,
+                  {step(ChainOp::kMulScalar, 0, -1, -1, 1e-4f), step(ChainOp::kAdd, 1, 4),
+                   step(ChainOp::kMulScalar, 2, -1, -1, 0.9f), step(ChainOp::kAdd, 6, 5),
+                   step(ChainOp::kMul, 7, 3), step(ChainOp::kSub, 0, 8)},
+                  {9, 7}};
+  const Chain adam{
+      6,
+      {step(ChainOp::kLerpScalar, 2, 1, -1, 0.1f), step(ChainOp::kMulScalar, 3, -1, -1, 0.999f),
+       step(ChainOp::kAddMul, 7, 1, 1, 0.001f), step(ChainOp::kSqrt, 8), step(ChainOp::kDiv, 9, 4),
+       step(ChainOp::kAddScalar, 10, -1, -1, 1e-8f), step(ChainOp::kMul, 6, 5),
+       step(ChainOp::kAddDiv, 0, 12, 11, -1.0f)},
+      {13, 6, 8}};
+  for (const TensorDesc& p : {dense({64}), dense({256, 64, 1, 1}), dense({512, 512, 3, 3})}) {
+    const TensorDesc number = broadcast(dense(std::vector<int64_t>(p.sizes.size(), 1)), p.sizes);
+    list.push_back({sgd, {p, p, p, number, p, p}});
+    list.push_back({adam, {p, p, p, p, number, number, p, p, p}});
+  }
   // Into a slice of a concatenation.
   const TensorDesc x = image(1, 32, 28, 28);
   list.push_back({add, {x, x, image(1, 32, 28, 28, 256)}});

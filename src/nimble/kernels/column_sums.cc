@@ -97,45 +97,54 @@ void sum_columns(const ColumnRows& rows, double* totals) {
   }
 }
 
+// Adds one vector of columns, whole or of the first `count` lanes.
+template <bool kWhole>
+HWY_INLINE void moments_of_vector(const ColumnRows& rows, int64_t column, size_t count,
+                                  double* sums, double* squares) {
+  const float* from = rows.from + column;
+  // Two of each, as an addition takes a while.
+  const V nothing = hn::Zero(d);
+  Doubles sum[2] = {Doubles(nothing), Doubles(nothing)};
+  Doubles square[2] = {Doubles(nothing), Doubles(nothing)};
+  const auto add = [&](int which, const float* at) HWY_ATTR {
+    const Doubles x(kWhole ? hn::LoadU(d, at) : load_first(d, at, count));
+    sum[which].low = hn::Add(sum[which].low, x.low);
+    square[which].low = hn::MulAdd(x.low, x.low, square[which].low);
+#if HWY_TARGET != HWY_SCALAR
+    sum[which].high = hn::Add(sum[which].high, x.high);
+    square[which].high = hn::MulAdd(x.high, x.high, square[which].high);
+#endif
+  };
+  int64_t i = 0;
+  for (; i + 2 <= rows.rows; i += 2, from += 2 * rows.row_stride) {
+    add(0, from);
+    add(1, from + rows.row_stride);
+  }
+  if (i < rows.rows) add(0, from);
+  const auto store = [](double* to, W first, W second) HWY_ATTR {
+    hn::StoreU(hn::Add(hn::LoadU(wide, to), hn::Add(first, second)), wide, to);
+  };
+  store(sums, sum[0].low, sum[1].low);
+  store(squares, square[0].low, square[1].low);
+#if HWY_TARGET != HWY_SCALAR
+  store(sums + kLanes / 2, sum[0].high, sum[1].high);
+  store(squares + kLanes / 2, square[0].high, square[1].high);
+#endif
+}
+
 void sum_moments(const ColumnRows& rows, double* sums, double* squares) {
   int64_t column = 0;
-  for (; column + kLanes <= rows.columns; column += kLanes) {
-    const float* from = rows.from + column;
-    // Two of each, as an addition takes a while.
-    const V nothing = hn::Zero(d);
-    Doubles sum[2] = {Doubles(nothing), Doubles(nothing)};
-    Doubles square[2] = {Doubles(nothing), Doubles(nothing)};
-    const auto add = [&](int which, const float* at) HWY_ATTR {
-      const Doubles x(hn::LoadU(d, at));
-      sum[which].low = hn::Add(sum[which].low, x.low);
-      square[which].low = hn::MulAdd(x.low, x.low, square[which].low);
-#if HWY_TARGET != HWY_SCALAR
-      sum[which].high = hn::Add(sum[which].high, x.high);
-      square[which].high = hn::MulAdd(x.high, x.high, square[which].high);
-#endif
-    };
-    int64_t i = 0;
-    for (; i + 2 <= rows.rows; i += 2, from += 2 * rows.row_stride) {
-      add(0, from);
-      add(1, from + rows.row_stride);
-    }
-    if (i < rows.rows) add(0, from);
-    const auto store = [](double* to, W first, W second) HWY_ATTR {
-      hn::StoreU(hn::Add(hn::LoadU(wide, to), hn::Add(first, second)), wide, to);
-    };
-    store(sums + column, sum[0].low, sum[1].low);
-    store(squares + column, square[0].low, square[1].low);
-#if HWY_TARGET != HWY_SCALAR
-    store(sums + column + kLanes / 2, sum[0].high, sum[1].high);
-    store(squares + column + kLanes / 2, square[0].high, square[1].high);
-#endif
+  for (; column + kLanes <= rows.columns; column += kLanes)
+    moments_of_vector<true>(rows, column, 0, sums + column, squares + column);
+  if (column == rows.columns) return;
+  const int64_t left = rows.columns - column;
+  double last_sums[kLanes] = {};
+  double last_squares[kLanes] = {};
+  moments_of_vector<false>(rows, column, static_cast<size_t>(left), last_sums, last_squares);
+  for (int64_t i = 0; i < left; ++i) {
+    sums[column + i] += last_sums[i];
+    squares[column + i] += last_squares[i];
   }
-  for (int64_t i = 0; i < rows.rows; ++i)
-    for (int64_t c = column; c < rows.columns; ++c) {
-      const double x = rows.from[i * rows.row_stride + c];
-      sums[c] += x;
-      squares[c] += x * x;
-    }
 }
 
 ColumnSums select_sums() {

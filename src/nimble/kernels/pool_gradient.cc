@@ -25,11 +25,16 @@ template <bool kWhole>
 HWY_INLINE hn::Vec<IntTag> load_indices(const int64_t* from, [[maybe_unused]] int count) {
   const IntTag di;
 #if HWY_TARGET != HWY_SCALAR
-  if constexpr (kWhole) {
+  if constexpr (kWhole || kMasksAreSafe) {
     const hn::Repartition<int64_t, IntTag> wide;
-    const auto low = hn::LoadU(wide, from);
-    const auto high = hn::LoadU(wide, from + kLanes / 2);
-    return hn::ConcatEven(di, hn::BitCast(di, high), hn::BitCast(di, low));
+    constexpr int kHalf = kLanes / 2;
+    const auto load = [&](int begin) HWY_ATTR {
+      if constexpr (kWhole) return hn::LoadU(wide, from + begin);
+      const int left = count < begin ? 0 : count - begin;
+      return hn::MaskedLoad(hn::FirstN(wide, static_cast<size_t>(left < kHalf ? left : kHalf)),
+                            wide, from + begin);
+    };
+    return hn::ConcatEven(di, hn::BitCast(di, load(kHalf)), hn::BitCast(di, load(0)));
   }
 #endif
   HWY_ALIGN int32_t lanes[kLanes] = {};

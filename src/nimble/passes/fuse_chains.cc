@@ -1,8 +1,8 @@
 #include "nimble/passes/fuse_chains.h"
 
 #include <algorithm>
-#include <utility>
 
+#include "nimble/passes/chain_builder.h"
 #include "nimble/passes/round.h"
 
 namespace nimble {
@@ -10,110 +10,6 @@ namespace {
 
 constexpr size_t kMostOperands = 8;
 constexpr size_t kMostSteps = 16;
-
-// Builds one chain out of several. Operands are seen with the sizes given.
-class ChainBuilder {
- public:
-  ChainBuilder(Graph& graph, std::vector<int64_t> sizes)
-      : graph_(graph), sizes_(std::move(sizes)) {}
-
-  // False if an operand cannot be seen with these sizes. Outputs for which `keep` is false are left
-  // out. What the chains before it made is taken from registers.
-  bool add(const Op& op, const std::vector<bool>& keep) {
-    const auto& chain = *attributes_of<Chain>(op);
-    std::vector<int> registers;  // of this chain, in terms of ours: inputs are >= 0, steps < 0
-    for (int i = 0; i < chain.inputs; ++i) {
-      const auto desc = reshaped(graph_.desc_of(op.operands[i]), sizes_);
-      if (!desc) return false;
-      registers.push_back(source(op.operands[i].memory, *desc));
-    }
-    for (ChainStep step : chain.steps) {
-      for (int* r : {&step.x, &step.y, &step.z})
-        if (*r >= 0) *r = registers[static_cast<size_t>(*r)];
-      steps_.push_back(step);
-      registers.push_back(step_register(steps_.size() - 1));
-    }
-    for (size_t i = 0; i < chain.outputs.size(); ++i) {
-      const Operand& output = op.operands[static_cast<size_t>(chain.inputs) + i];
-      const auto desc = reshaped(graph_.desc_of(output), sizes_);
-      if (!desc) return false;
-      results_.push_back(
-          {output.memory, *desc, registers[static_cast<size_t>(chain.outputs[i])], keep[i]});
-    }
-    return true;
-  }
-
-  bool is_small() const {
-    return steps_.size() <= kMostSteps && inputs_.size() + kept_results() <= kMostOperands;
-  }
-
-  // The chain and its operands, in place of those of `op`.
-  void write(Op& op) {
-    const int inputs = static_cast<int>(inputs_.size());
-    const auto resolved = [&](int r) { return is_step(r) ? inputs + step_index(r) : r; };
-    Chain chain;
-    chain.inputs = inputs;
-    for (ChainStep step : steps_) {
-      step.x = resolved(step.x);
-      if (step.y != -1) step.y = resolved(step.y);
-      if (step.z != -1) step.z = resolved(step.z);
-      chain.steps.push_back(step);
-    }
-    op.operands.clear();
-    for (const auto& [memory, desc] : inputs_)
-      op.operands.push_back(reading(memory, add_view(graph_, desc)));
-    for (const Result& result : results_) {
-      if (!result.kept) continue;
-      op.operands.push_back(writing(result.memory, add_view(graph_, result.desc)));
-      chain.outputs.push_back(resolved(result.value));
-    }
-    op.attributes = std::move(chain);
-  }
-
- private:
-  struct Result {
-    MemoryId memory;
-    TensorDesc desc;
-    int value;
-    bool kept;
-  };
-
-  // While it is not known how many inputs there will be, steps have numbers of their own.
-  static int step_register(size_t step) { return -2 - static_cast<int>(step); }
-  static bool is_step(int r) { return r <= -2; }
-  static int step_index(int r) { return -2 - r; }
-
-  int source(MemoryId memory, const TensorDesc& desc) {
-    for (const Result& result : results_)
-      if (result.memory == memory) return result.value;
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      if (inputs_[i].first == memory && inputs_[i].second == desc) return static_cast<int>(i);
-    inputs_.emplace_back(memory, desc);
-    return static_cast<int>(inputs_.size()) - 1;
-  }
-
-  size_t kept_results() const {
-    return static_cast<size_t>(std::count_if(results_.begin(), results_.end(),
-                                             [](const Result& result) { return result.kept; }));
-  }
-
-  Graph& graph_;
-  std::vector<int64_t> sizes_;
-  std::vector<std::pair<MemoryId, TensorDesc>> inputs_;
-  std::vector<ChainStep> steps_;
-  std::vector<Result> results_;
-};
-
-// Whether all that `reader` reads of what `maker` leaves is what `maker` wrote, element by element.
-bool reads_alike(const Graph& graph, const Op& maker, const Op& reader) {
-  for (const Operand& read : reader.operands) {
-    for (const Operand& written : maker.operands) {
-      if (!written.writes || written.memory != read.memory) continue;
-      if (!read.reads || !same_elements(graph.desc_of(written), graph.desc_of(read))) return false;
-    }
-  }
-  return true;
-}
 
 bool try_to_fuse(Round& round, OpId first, OpId second) {
   Graph& graph = round.graph;
@@ -136,7 +32,7 @@ bool try_to_fuse(Round& round, OpId first, OpId second) {
     ChainBuilder builder(graph, graph.desc_of(shape->operands.back()).sizes);
     if (!builder.add(maker, keep) || !builder.add(reader, std::vector<bool>(reader_outputs, true)))
       continue;
-    if (!builder.is_small()) return false;
+    if (builder.steps() > kMostSteps || builder.operands() > kMostOperands) return false;
     Op fused = maker;
     fused.name = joined_name(maker, reader);
     builder.write(fused);

@@ -17,6 +17,7 @@
 #include "nimble/passes/fuse_padding.h"
 #include "nimble/passes/fuse_separable.h"
 #include "nimble/passes/fuse_subsampling.h"
+#include "nimble/passes/fuse_updates.h"
 #include "nimble/passes/merge_equal_ops.h"
 #include "nimble/passes/place_concatenations.h"
 #include "nimble/passes/remove_dead_ops.h"
@@ -50,6 +51,7 @@ std::vector<Pass> passes(const PassOptions& options) {
       {"choose_layout", choose_layout},
       {"place_concatenations", place_concatenations},
       {"fuse_chains", fuse_chains},
+      {"fuse_updates", fuse_updates},
       {"remove_unread_ops", remove_dead_ops},
       {"commit_updates", commit_updates},
   };

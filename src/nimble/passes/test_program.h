@@ -28,6 +28,12 @@ class ProgramWriter {
   Tensor op(OpAttributes attributes, const std::vector<Tensor>& inputs,
             std::vector<int64_t> sizes) {
     const Tensor result = tensor(std::move(sizes), Role::kIntermediate);
+    update(std::move(attributes), inputs, result);
+    return result;
+  }
+
+  // An op of ours that writes over a tensor, of which it may read the same elements.
+  void update(OpAttributes attributes, const std::vector<Tensor>& inputs, const Tensor& result) {
     Op op;
     op.name = describe(attributes);
     op.attributes = std::move(attributes);
@@ -36,7 +42,6 @@ class ProgramWriter {
     op.operands.push_back(writing(result.memory, add_view(graph_, result.desc)));
     op.group = static_cast<uint32_t>(graph_.ops.size());
     graph_.ops.push_back(std::move(op));
-    return result;
   }
 
   // An op of the framework that nobody knows more of.
