@@ -711,6 +711,8 @@ class Importer {
   bool import(const Op& op) {
     const auto known = imports().find(op.name);
     if (known == imports().end() || !may_be_reordered(op)) return false;
+    if (!recording_.calls[op.call.index].live.empty())
+      return false;  // a kernel's numbers are fixed
     CallReader call(recording_, op, graph_, imported_, memory_of_value_, needed_);
     return known->second(call);
   }
