@@ -42,19 +42,6 @@ def assign_by_mask(x):
     return y
 
 
-def backward_inside(x):
-    with torch.enable_grad():
-        w = torch.ones(3, requires_grad=True)
-        (x * w).sum().backward()
-    return w.grad
-
-
-def gradient_inside(x):
-    with torch.enable_grad():
-        w = torch.ones(3, requires_grad=True)
-        return torch.autograd.grad((x * w).sum(), w)
-
-
 def functional_grad(x):
     return torch.func.grad(lambda t: (t * t).sum())(x)
 
@@ -98,8 +85,6 @@ CASES = {
     "sparse csr": ("sparse", lambda x: torch.mm(x.to_sparse_csr(), x.t())),
     "quantized": ("quantize", lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize()),
     "meta": ("_to_copy|to", lambda x: (x.to("meta"), x)[1]),
-    "backward": ("Backward|autograd", backward_inside),
-    "autograd.grad": ("Backward|autograd", gradient_inside),
     "momentum none": ("_local_scalar_dense|item", lambda x: averaging(x)),
 }  # fmt: skip
 

@@ -104,10 +104,48 @@ def test_options_reach_the_planner():
         torch.compile(function, backend="nimble", options={"streams": "many"})(x)
 
 
-def test_training_is_refused_with_the_remedy():
+def twins():
+    return [nn.Sequential(model(), nn.Dropout(0.3), nn.Linear(144, 3)).train() for _ in range(2)]
+
+
+def train(call, net, steps=4):
+    """What a few steps of training leave."""
+    torch.manual_seed(1)
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    x = torch.randn(5, 3, 8, 8, requires_grad=True)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = call(x * 2).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return losses, net.state_dict(), x.grad
+
+
+@pytest.mark.parametrize("how", ["torch.compile", "prepare"])
+def test_training_equals_eager(how):
+    ours, theirs = twins()
+    theirs.load_state_dict(ours.state_dict())
+    if how == "prepare":
+        before = {k: v.clone() for k, v in ours.state_dict().items()}
+        x, rng = torch.randn(5, 3, 8, 8), torch.get_rng_state()
+        call = nimble.Nimble(ours, kernels="torch").prepare(x, training=True)
+        torch.testing.assert_close(before, dict(ours.state_dict()), rtol=0, atol=0)
+        assert torch.equal(rng, torch.get_rng_state())
+        assert all(p.grad is None for p in ours.parameters())
+    else:
+        call = torch.compile(ours, backend="nimble", options={"kernels": "torch"})
+    torch.testing.assert_close(train(call, ours), train(theirs, theirs))
+
+
+def test_several_forward_passes_before_a_backward_pass_keep_their_own_activations():
     net = model().train()
-    with pytest.raises(nimble.NimbleError, match="no_grad"):
-        torch.compile(net, backend="nimble")(torch.randn(2, 3, 8, 8))
-    x = torch.randn(3, requires_grad=True)
-    with pytest.raises(nimble.NimbleError, match="no_grad"):
-        torch.compile(torch.sin, backend="nimble")(x)
+    x, z = torch.randn(2, 3, 8, 8), torch.randn(2, 3, 8, 8)
+    call = nimble.Nimble(net).prepare(x, training=True)
+    first, second = call(x), call(z)
+    (first.square().mean() + second.sin().mean()).backward()
+    got = [p.grad.clone() for p in net.parameters()]
+    net.zero_grad()
+    (net(x).square().mean() + net(z).sin().mean()).backward()
+    torch.testing.assert_close(got, [p.grad for p in net.parameters()])

@@ -1,30 +1,72 @@
 """The hook for `torch.compile(model, backend="nimble")`; an entry point of the package names it."""
 
-import torch
+import functools
 
-from nimble._C import NimbleError
+import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import Unsupported
+
+from nimble import tree
+from nimble._C import Refused
 from nimble.engine import compile as nimble_compile
 
 
 def torch_compile_backend(graph_module, example_inputs, *, options=None, **_):
     """Replays what torch.compile captured. Keyword `options` are those of `nimble.compile`."""
+    if torch.is_grad_enabled() and any(
+        isinstance(i, torch.Tensor) and i.requires_grad for i in example_inputs
+    ):
+        compiler = functools.partial(_compile_pass, options=options)
+        return aot_autograd(fw_compiler=compiler, bw_compiler=compiler)(
+            graph_module, example_inputs
+        )
     numbers = _take_numbers(graph_module)
     compiled = nimble_compile(graph_module.forward, **(options or {}))
 
     def call(*inputs):
-        if torch.is_grad_enabled() and any(
-            isinstance(i, torch.Tensor) and i.requires_grad for i in inputs
-        ):
-            raise NimbleError(
-                'backend="nimble" replays inference: call the model under torch.no_grad() or '
-                "torch.inference_mode()"
-            )
         if numbers:
             inputs = list(inputs)
             for position in numbers:
                 inputs[position] = inputs[position].item()
         return compiled(*inputs)
 
+    return call
+
+
+def _compile_pass(graph_module, _, options=None):
+    """The forward or the backward pass: a function of tensors, without autograd."""
+    compiled = nimble_compile(graph_module.forward, **(options or {}))
+
+    @make_boxed_func
+    def run(*inputs):
+        with torch.no_grad():
+            return compiled(*inputs)
+
+    return run
+
+
+def prepare_for_training(model, args, kwargs, options):
+    """The model with both passes planned, by torch.compile; leaves its state as it was."""
+    backend = functools.partial(torch_compile_backend, options=options)
+    call = torch.compile(model, backend=backend, fullgraph=True, dynamic=False)
+    buffers = [(b, b.clone()) for b in model.buffers()]
+    rng = torch.get_rng_state()
+    try:
+        with torch.enable_grad():
+            outputs, _ = tree.flatten(call(*args, **kwargs))
+            outputs = [o for o in outputs if o.requires_grad]
+            leaves = [p for p in model.parameters() if p.requires_grad]
+            if outputs and leaves:
+                ones = [torch.ones_like(o) for o in outputs]
+                torch.autograd.grad(outputs, leaves, ones, allow_unused=True)
+    except Unsupported as error:
+        raise Refused(f"cannot plan this model for training: {error}") from None
+    finally:
+        with torch.no_grad():
+            for buffer, was in buffers:
+                buffer.copy_(was)
+        torch.set_rng_state(rng)
     return call
 
 

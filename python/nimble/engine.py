@@ -1,6 +1,7 @@
 """The public interface: Nimble, compile and record."""
 
 import functools
+import itertools
 import threading
 from collections import OrderedDict
 
@@ -8,8 +9,15 @@ import torch
 
 from nimble import _C, recording, tree
 from nimble._C import NimbleError, Refused
+from nimble.carried import Carried, Run
+from nimble.live import Tape
 from nimble.module_state import record_when_steady
+from nimble.parts import Parts
 from nimble.schedule import Schedule, shape_of_input
+
+
+_MOST_STEPS_UNTIL_STEADY = 4
+_MOST_PROGRAMS = 8  # of one step
 
 
 class Options:
@@ -44,43 +52,130 @@ class Options:
         self.winograd = bool(winograd)
 
 
-class Program:
-    """A function recorded for one structure of arguments."""
+class _Again(Exception):
+    """A run found state that it was not given, or left more than it found."""
 
-    def __init__(self, function, args, kwargs, options):
-        tensors, self.shape = tree.flatten_call(args, kwargs)
-        self.prepared_for = tree.describe(self.shape, tensors)
-        self.output_shape = None
-        module = recording.module_of(function)
+
+class NotSteady(Exception):
+    """A step that makes the state of its optimizer does other work than the next one."""
+
+    def __init__(self, tensors, shape):
+        self.after = tensors, shape  # what it leaves
+
+
+class Program:
+    """A function recorded for one structure of arguments.
+
+    `carried`: state of a step of training, see carried.py; None: it must not have any. `entry`:
+    what to take for it in the place of what is there, as `Carried.collect` gives it.
+    """
+
+    def __init__(self, function, args, kwargs, options, carried=None, entry=None):
+        self._tensors, self.shape = tree.flatten_call(args, kwargs)
+        self.prepared_for = tree.describe(self.shape, self._tensors)
+        self._function, self._options = function, options
+        self._roots = [function, *tree.modules_in(self.shape)]
+        self.carried = Carried() if carried is None else carried
+        if carried is not None:
+            for optimizer in Parts(self._roots).optimizers:
+                self.carried.add_optimizer(optimizer)
+        while True:
+            try:
+                self._record(entry)
+                break
+            except _Again:
+                entry = None
+                if carried is None:
+                    raise Refused(
+                        "cannot replay this program: it leaves gradients in its parameters; "
+                        "record a whole step with nimble.record or nimble.TrainStep"
+                    ) from None
+        self.watch = self._state.watch
+        examples = [*self._tensors, *self._carried_examples]
+        self.schedule = Schedule(self.engine, [shape_of_input(t) for t in examples])
+        self._evaluate = self._tape.compiled()
+        self._kinds = [(t.shape, t.dtype) for t in self._tensors]
+        self._call_flat = self.engine.flat_call(self.watch, "list")
+        del self._tensors, self._carried_examples, self._function, self._state
+
+    def _record(self, entry):
+        if self.carried.optimizers or self.carried.leaves:
+            tensors = Parts(self._roots).tensors
+            self.carried.add_leaves(t for _, t in tensors if t.is_leaf and t.requires_grad)
+        self._carried_examples, self.entry = entry or self.carried.collect()
 
         def record(state, check):
+            self.output_shape = None
+            self._tape = None  # of the first run
+            runs = itertools.count()
+
             def run(flat_inputs):
-                args, kwargs = tree.unflatten(self.shape, flat_inputs)
-                with recording.observed(module):
-                    result = function(*args, **kwargs)
-                self._check_arguments(args, kwargs, flat_inputs)
+                results = self._run(flat_inputs, variant=min(next(runs), 1))
                 check()
-                outputs, shape = tree.flatten(result)
-                if self.output_shape is None:  # later runs are on other values
-                    self.output_shape = shape
-                return outputs
+                return results
 
             return _C.Engine(
                 run,
-                tensors,
-                options.streams,
-                options.threads,
-                options.borrowed,
-                options.native,
-                options.winograd,
+                [*self._tensors, *self._carried_examples],
+                self._options.streams,
+                self._options.threads,
+                self._options.borrowed,
+                self._options.native,
+                self._options.winograd,
                 state.tensors,
+                self._live_in_last_run if self.carried.optimizers else None,
             )
 
-        roots = [function, *tree.modules_in(self.shape)]
-        self.engine, state = record_when_steady(roots, record)
-        self.watch = state.watch
-        self.schedule = Schedule(self.engine, [shape_of_input(t) for t in tensors])
-        self._call_flat = self.engine.flat_call(self.watch, "list")
+        known = len(self.carried.leaves), len(self.carried.optimizers)
+        try:
+            self.engine, self._state = record_when_steady(self._roots, record)
+        except Refused:
+            if (len(self.carried.leaves), len(self.carried.optimizers)) != known:
+                raise _Again from None  # what was refused may be what is carried now
+            raise
+
+    def _run(self, flat_inputs, variant):
+        """Runs the function, and returns its outputs and what it left in carried state."""
+        count = len(self._tensors)
+        inputs, state = flat_inputs[:count], flat_inputs[count:]
+        args, kwargs = tree.unflatten(self.shape, inputs)
+        tape = Tape(variant)
+        observation = Run(self.carried, tape)
+        with self.carried.replaced_by(state, self.entry):
+            module = recording.module_of(self._function)
+            with observation.observed(state), recording.observed(module):
+                result = self._function(*args, **kwargs)
+            if observation.grew:
+                raise _Again
+            left, exit_shape = self.carried.collect()
+        self._check_arguments(args, kwargs, inputs)
+        outputs, shape = tree.flatten(result)
+        if exit_shape[1] != self.entry[1]:
+            raise NotSteady(left, exit_shape)
+        entry_slots = {id(t): slot for t, slot in zip(state, self.carried.slots(self.entry))}
+        stays = [
+            entry_slots.get(id(t)) == slot for t, slot in zip(left, self.carried.slots(exit_shape))
+        ]
+        self._last_tape = tape
+        if self.output_shape is None:  # later runs are on other values
+            self.output_shape = shape
+            self._tape = tape
+            self.exit = exit_shape
+            self._outputs = len(outputs)
+            self._stays = stays
+        elif exit_shape != self.exit or stays != self._stays:
+            raise Refused(
+                "cannot replay this program: which gradients it leaves depends on values"
+            )
+        return [*outputs, *(t for t, same in zip(left, stays) if not same)]
+
+    def _live_in_last_run(self, flat_inputs):
+        state = flat_inputs[len(self._tensors) :]
+        leaves = [
+            self.carried.value_of(key, state) if key[0] == "read" else self._last_tape.leaves[key]
+            for key in self._tape.leaves
+        ]
+        return self._tape.compiled()([float(leaf) for leaf in leaves], look=False)
 
     def _check_arguments(self, args, kwargs, tensors):
         now, shape = tree.flatten_call(args, kwargs)
@@ -119,6 +214,29 @@ class Program:
                 "itself for new arguments"
             )
         return self.call_flat(tensors)
+
+    def takes(self, tensors):
+        """Whether arguments are of the recorded shapes and types."""
+        return [(t.shape, t.dtype) for t in tensors] == self._kinds
+
+    def live_values(self, state):
+        """The numbers that a replay needs now; None: the program would do something else now."""
+        try:
+            return self._evaluate([self.carried.value_of(k, state) for k in self._tape.leaves])
+        except (ArithmeticError, LookupError, TypeError):
+            return None
+
+    def call_step(self, tensors, state, live):
+        """As `call_flat`, on carried state as `Carried.collect` gives it."""
+        if change := self.watch.first_change():
+            raise NimbleError(
+                f"the model changed since it was prepared: {change} was replaced; call prepare() "
+                "again"
+            )
+        outputs = self.engine.run([*tensors, *state], live)
+        left = iter(outputs[self._outputs :])
+        self.carried.put(self.exit, [None if same else next(left) for same in self._stays])
+        return tree.unflatten(self.output_shape, outputs[: self._outputs])
 
     def call_flat(self, tensors):
         outputs = self._call_flat(tensors)
@@ -170,21 +288,35 @@ class Nimble(_Prepared):
 
     def __init__(self, model, **options):
         self.model = model
+        self._given = options
         self._options = Options(**options)
         self._fast = None
+        self._training = None
 
-    def prepare(self, *args, **kwargs):
+    def prepare(self, *args, training=False, **kwargs):
         """Runs the model once on an example, plans, and returns self.
 
         Parameters, buffers, gradients, flags and the random state are left as they were; caches
         that the model makes in its first call are kept.
+
+        With `training` the forward and the backward pass are planned. The engine is then called
+        like the model itself, under your own loss and optimizer.
         """
+        if training:
+            from nimble.backend import prepare_for_training
+
+            self._program, self._fast = None, None
+            self._training = prepare_for_training(self.model, args, kwargs, self._given)
+            return self
+        self._training = None
         with torch.no_grad():
             self._program = Program(self.model, args, kwargs, self._options)
         self._fast = self._program.fast_call()
         return self
 
     def __call__(self, *args, **kwargs):
+        if self._training is not None:
+            return self._training(*args, **kwargs)
         if self._fast is not None and not kwargs:
             outputs = self._fast(args)
             if outputs is not NotImplemented:
@@ -196,11 +328,91 @@ class _Recorded(_Prepared):
     """A recorded function; call it like the function itself."""
 
     def __init__(self, function, args, kwargs, options):
-        self._program = Program(function, args, kwargs, options)
-        self._fast = self._program.fast_call()
+        self._function, self._options = function, options
+        carried = Carried()
+        entry = None
+        for _ in range(_MOST_STEPS_UNTIL_STEADY):
+            try:
+                self._program = Program(function, args, kwargs, options, carried, entry)
+                break
+            except NotSteady as first:
+                entry = first.after
+        else:
+            raise Refused(
+                "cannot replay this program: its optimizer makes other state at every step"
+            )
+        self._fast = None
+        self._step = None
+        if carried.leaves or carried.optimizers:
+            self._step = StepCache(function, options, carried, self._program)
+        else:
+            self._fast = self._program.fast_call()
         functools.update_wrapper(self, function, updated=())
 
-    __call__ = Nimble.__call__
+    def __call__(self, *args, **kwargs):
+        if self._step is not None:
+            return self._step(args, kwargs)
+        if self._fast is not None and not kwargs:
+            outputs = self._fast(args)
+            if outputs is not NotImplemented:
+                return outputs
+        return self._program(args, kwargs)
+
+
+class StepCache:
+    """A step of training, recorded for each structure of state that it meets.
+
+    A step that makes the state of its optimizer (the first one) runs as it is.
+    """
+
+    def __init__(self, function, options, carried, program=None, renew=False):
+        self._function, self._options, self._carried = function, options, carried
+        self._renew = renew  # record again what was changed since, instead of an error
+        self.programs = [program] if program else []  # the one used last stands last
+        self._unsteady = []  # shapes of state for which the step runs as it is
+
+    def __call__(self, args, kwargs):
+        tensors, shape = tree.flatten_call(args, kwargs)
+        state, state_shape = self._carried.collect()
+        found = self._find(tensors, shape, state, state_shape)
+        if found is None and state_shape not in self._unsteady:
+            try:
+                program = Program(
+                    self._function, args, kwargs, self._options, self._carried,
+                    (state, state_shape),
+                )  # fmt: skip
+            except NotSteady:
+                self._unsteady.append(state_shape)
+            else:
+                self.programs.append(program)
+                del self.programs[:-_MOST_PROGRAMS]
+                found = self._find(tensors, shape, state, state_shape)
+        if found is None:
+            return _detached(self._function(*args, **kwargs))
+        program, live = found
+        return program.call_step(tensors, state, live)
+
+    def _find(self, tensors, shape, state, state_shape):
+        if self._renew:
+            self.programs = [
+                program
+                for program in self.programs
+                if not (program.watch.first_change() or program.engine.moved_tensor())
+            ]
+        for program in reversed(self.programs):
+            if program.shape != shape or program.entry != state_shape:
+                continue
+            if self._renew and not program.takes(tensors):
+                continue
+            live = program.live_values(state)
+            if live is not None:
+                return program, live
+        return None
+
+
+def _detached(structure):
+    tensors, shape = tree.flatten(structure)
+    return tree.unflatten(shape, [t.detach() for t in tensors])
 
 
 def record(

@@ -31,6 +31,7 @@ class Parts:
         global_variables: (dict, key)
         cells: (cell, name)
         tensors: (name, tensor)
+        optimizers: all optimizers.
     """
 
     def __init__(self, roots):
@@ -40,6 +41,7 @@ class Parts:
         self.global_variables = []
         self.cells = []
         self.tensors = []
+        self.optimizers = []
         self._seen = set()
         for root in roots:
             self._add_value(root, "", True, _DEEPEST)
@@ -58,6 +60,9 @@ class Parts:
                 self.tensors.append((name, value))
         elif isinstance(value, torch.nn.Module):
             self._add_module(value, name)
+        elif isinstance(value, torch.optim.Optimizer):
+            if self._is_new(value):
+                self.optimizers.append(value)
         elif depth > 0 and self._is_new(value):
             if isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
                 self._add_function(value, name, depth - 1)

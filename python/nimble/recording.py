@@ -8,6 +8,7 @@ import threading
 import torch
 import torch.utils.dlpack
 from torch.nn.modules import module as nn_module
+from torch.utils.checkpoint import set_checkpoint_early_stop
 
 from nimble import _C
 from nimble._C import Refused
@@ -121,7 +122,8 @@ def _name_modules(root):
 @contextlib.contextmanager
 def observed(root=None):
     """What has to be in place while the program runs under the recorder."""
-    with _watch_value_readers(), _name_modules(root):
+    # A recomputation that stops early does so by an exception inside of an op.
+    with _watch_value_readers(), _name_modules(root), set_checkpoint_early_stop(False):
         yield
 
 

@@ -90,25 +90,28 @@ py::object make_flat_call(const std::shared_ptr<Engine>& engine,
 }
 
 // The Python function as the engine sees it. The engine calls it without the GIL.
-TensorFunction from_python(const py::function& function) {
+template <class Result>
+std::function<Result(const std::vector<at::Tensor>&)> from_python(const py::function& function) {
   auto held = std::shared_ptr<py::function>(new py::function(function), [](py::function* f) {
     py::gil_scoped_acquire gil;
     delete f;
   });
   return [held](const std::vector<at::Tensor>& inputs) {
     py::gil_scoped_acquire gil;
-    return py::cast<std::vector<at::Tensor>>((*held)(inputs));
+    return py::cast<Result>((*held)(inputs));
   };
 }
 
 std::shared_ptr<Engine> make_engine(const py::function& function,
                                     const std::vector<at::Tensor>& inputs, int streams, int threads,
                                     bool borrowed_outputs, bool native_kernels, bool winograd,
-                                    const NamedTensors& names) {
+                                    const NamedTensors& names, const py::object& live) {
   const Options options{streams, threads, borrowed_outputs, native_kernels, winograd};
-  const TensorFunction program = from_python(function);
+  const TensorFunction program = from_python<std::vector<at::Tensor>>(function);
+  const LiveFunction live_numbers =
+      live.is_none() ? LiveFunction() : from_python<std::vector<double>>(live);
   WithoutGil no_gil;
-  return std::make_shared<Engine>(program, inputs, options, names);
+  return std::make_shared<Engine>(program, inputs, options, names, live_numbers);
 }
 
 py::dict report_of(const Engine& engine) {
@@ -165,6 +168,12 @@ void bind_engine(py::module_& module) {
       .def(py::init(&make_engine))
       .def("flat_call", &make_flat_call)
       .def("report", &report_of)
+      .def("run",
+           [](Engine& engine, const std::vector<at::Tensor>& inputs,
+              const std::vector<double>& live) {
+             WithoutGil no_gil;
+             return engine.run(inputs, live);
+           })
       .def("moved_tensor", &Engine::moved_tensor)
       .def("explain", [](const Engine& engine) { return explain(engine); })
       .def("logical_concurrency", &logical_concurrency, py::call_guard<py::gil_scoped_release>())

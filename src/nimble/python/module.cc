@@ -15,4 +15,16 @@ PYBIND11_MODULE(_C, module) {
   module.def("enter_module", &nimble::enter_module);
   module.def("leave_module", &nimble::leave_module);
   module.def("refuse_recording", &nimble::refuse_recording);
+  module.def("peek", &nimble::peek);
+  module.def("carry_gradients", &nimble::carry_gradients);
+  module.def("existed_before_recording", &nimble::existed_before_recording);
+  // A list of (is a list, numbers, which live values they are).
+  module.def("announce_live",
+             [](const std::vector<std::tuple<bool, std::vector<double>, std::vector<int32_t>>>&
+                    announced) {
+               std::vector<nimble::LiveArgument> arguments;
+               for (const auto& [is_list, numbers, values] : announced)
+                 arguments.push_back({is_list, numbers, values});
+               nimble::announce_live(std::move(arguments));
+             });
 }

@@ -36,9 +36,30 @@ struct Bytes {
 };
 
 Bytes bytes_of(const at::Tensor& tensor) {
-  const TensorDesc desc = describe(tensor);
   const auto* begin = static_cast<const char*>(tensor.const_data_ptr());
+  if (tensor.is_contiguous()) return {begin, begin + tensor.nbytes()};
+  const TensorDesc desc = describe(tensor);
   return {begin, begin + (desc.end_byte() - desc.begin_byte())};
+}
+
+// What a replay can reach: an input, or memory of the program.
+struct Reach {
+  Bytes bytes;
+  bool written;
+  int input;  // -1: memory of the program
+};
+
+[[noreturn]] void refuse_overlap(const Reach& a, const Reach& b) {
+  if (a.input < 0 || b.input < 0)
+    throw UserError(message("input ", std::max(a.input, b.input),
+                            " shares memory with a tensor that the program uses "
+                            "besides its inputs, and one of them is written: pass a copy "
+                            "(clone())"));
+  const Reach& written = a.written ? a : b;
+  const Reach& other = a.written ? b : a;
+  throw UserError(message("inputs ", written.input, " and ", other.input,
+                          " share memory and the program writes input ", written.input,
+                          ": pass a copy (clone()) of one of them"));
 }
 
 }  // namespace
@@ -99,10 +120,10 @@ class Engine::Borrowed {
 };
 
 Engine::Engine(const TensorFunction& function, const std::vector<at::Tensor>& inputs,
-               const Options& options, const NamedTensors& names)
+               const Options& options, const NamedTensors& names, const LiveFunction& live)
     : options_(options), ambient_(AmbientState::now()) {
   if (options_.threads <= 0) options_.threads = at::get_num_threads();
-  Prepared prepared = prepare(function, inputs, options_, names);
+  Prepared prepared = prepare(function, inputs, options_, names, live);
   plan_ = std::move(prepared.plan);
   weights_ = std::move(prepared.weights);
   recorded_graph_ = std::move(prepared.recorded_graph);
@@ -126,6 +147,13 @@ Engine::Engine(const TensorFunction& function, const std::vector<at::Tensor>& in
     if (tensor.defined() && !named.contains(tensor.unsafeGetTensorImpl()))
       watch(recording.trace.buffers[i].name, tensor);
   }
+  external_is_written_.resize(recording.storages.size());
+  for (size_t i = 0; i < recording.storages.size(); ++i)
+    external_is_written_[i] =
+        recording.storages[i] &&
+        std::any_of(
+            recording.written_externals.begin(), recording.written_externals.end(),
+            [&](const at::Tensor& t) { return t.storage().is_alias_of(recording.storages[i]); });
   plan_->recording.release_tensors();
   output_views_input_.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i)
@@ -141,14 +169,16 @@ Engine::Engine(const TensorFunction& function, const std::vector<at::Tensor>& in
   check_overlaps(inputs);
 }
 
-std::vector<at::Tensor> Engine::run(c10::ArrayRef<at::Tensor> inputs) {
+std::vector<at::Tensor> Engine::run(c10::ArrayRef<at::Tensor> inputs, c10::ArrayRef<double> live) {
   if (is_recording()) {
     const std::string why = "its tasks are not seen: call the original model there";
     refuse_recording("a prepared program inside of a program that is being recorded", why);
     throw Refused("cannot record a call of a prepared program: " + why);
   }
   check(inputs);
+  NIMBLE_ASSERT(live.size() == plan_->recording.live_values.size());
   Borrowed instance(*this);
+  (*instance).set_live(live);
   return (*instance).run(inputs);
 }
 
@@ -202,27 +232,26 @@ void Engine::check_input(size_t index, const at::Tensor& input) const {
 // What the program writes must not be seen through another input: the recording had them apart.
 void Engine::check_overlaps(c10::ArrayRef<at::Tensor> inputs) const {
   const Recording& recording = plan_->recording;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Bytes mine = bytes_of(inputs[i]);
-    for (size_t j = 0; j < inputs.size(); ++j)
-      if (i != j && recording.input_is_written[i] && mine.overlaps(bytes_of(inputs[j])))
-        throw UserError(message("inputs ", i, " and ", j,
-                                " share memory and the program writes input ", i,
-                                ": pass a copy (clone()) of one of them"));
-    for (const c10::Storage& storage : recording.storages) {
-      if (!storage || !storage.data()) continue;
-      const auto* begin = static_cast<const char*>(storage.data());
-      if (!mine.overlaps({begin, begin + storage.nbytes()})) continue;
-      const bool external_written =
-          std::any_of(recording.written_externals.begin(), recording.written_externals.end(),
-                      [&](const at::Tensor& t) { return t.storage().is_alias_of(storage); });
-      if (external_written || recording.input_is_written[i])
-        throw UserError(message("input ", i,
-                                " shares memory with a tensor that the program uses "
-                                "besides its inputs, and one of them is written: pass a copy "
-                                "(clone())"));
-    }
+  std::vector<Reach> reached;
+  reached.reserve(inputs.size() + recording.storages.size());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    reached.push_back({bytes_of(inputs[i]), recording.input_is_written[i], static_cast<int>(i)});
+  for (size_t i = 0; i < recording.storages.size(); ++i) {
+    const c10::Storage& storage = recording.storages[i];
+    if (!storage || !storage.data()) continue;
+    const auto* begin = static_cast<const char*>(storage.data());
+    reached.push_back({{begin, begin + storage.nbytes()}, external_is_written_[i], -1});
   }
+  std::sort(reached.begin(), reached.end(),
+            [](const Reach& a, const Reach& b) { return a.bytes.begin < b.bytes.begin; });
+  for (size_t i = 0; i < reached.size(); ++i)
+    for (size_t j = i + 1; j < reached.size(); ++j) {
+      const Reach& a = reached[i];
+      const Reach& b = reached[j];
+      if (b.bytes.begin >= a.bytes.end) break;
+      if (!a.bytes.overlaps(b.bytes) || !(a.written || b.written)) continue;
+      if (a.input >= 0 || b.input >= 0) refuse_overlap(a, b);
+    }
 }
 
 void Engine::watch(const std::string& name, const at::Tensor& tensor) {

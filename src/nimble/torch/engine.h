@@ -31,10 +31,11 @@ struct AmbientState {
 class Engine {
  public:
   Engine(const TensorFunction& function, const std::vector<at::Tensor>& inputs,
-         const Options& options, const NamedTensors& names);
+         const Options& options, const NamedTensors& names, const LiveFunction& live = {});
 
   // Throws UserError if an input is not what was prepared or the model's tensors have moved.
-  std::vector<at::Tensor> run(c10::ArrayRef<at::Tensor> inputs);
+  // `live`: the program's live numbers, all of them.
+  std::vector<at::Tensor> run(c10::ArrayRef<at::Tensor> inputs, c10::ArrayRef<double> live = {});
   std::vector<TaskTime> run_timed(c10::ArrayRef<at::Tensor> inputs);
 
   // A tensor the program uses that was given other memory since, or empty.
@@ -75,8 +76,9 @@ class Engine {
   Graph recorded_graph_;
   PlannedSchedule planned_;
   PrepareReport report_;
-  std::vector<bool> output_views_input_;  // by input: an output is a view of it, or it is reshaped
-  bool writes_caller_memory_ = false;     // inputs or externals
+  std::vector<bool> output_views_input_;   // by input: an output is a view of it, or it is reshaped
+  bool writes_caller_memory_ = false;      // inputs or externals
+  std::vector<bool> external_is_written_;  // by buffer
   std::vector<std::unique_ptr<Instance>> idle_;
 };
 

@@ -35,6 +35,7 @@ class FrameworkTask {
       : op_(binding.op) {
     arguments_ = call.arguments;
     for (const TensorSlot& slot : call.tensors) place(slot, tensor_at(slot));
+    for (const LiveSlot& slot : call.live) own(slot);
     for (const ResultSlot& result : call.results) {
       at::Tensor tensor = tensor_at(result);
       if (binding.policy == ResultPolicy::kOutVariant) {
@@ -49,6 +50,9 @@ class FrameworkTask {
     resolve_kernel();
   }
 
+  // Numbers that the next runs are given; by live value.
+  void set_live(c10::ArrayRef<double> values);
+  bool has_live() const { return !live_.empty(); }
   void run();
   void release_after(MemorySlot& slot) { releases_.push_back(&slot); }
   TaskBinding binding() {
@@ -69,6 +73,7 @@ class FrameworkTask {
   };
 
   void place(const TensorSlot& slot, at::Tensor tensor);
+  void own(const LiveSlot& slot);
   void resolve_kernel();
   void plan_allocation(uint32_t index, MemorySlot& slot);
   void call();
@@ -80,6 +85,7 @@ class FrameworkTask {
   const c10::KernelFunction* kernel_ = nullptr;  // none: the dispatcher has to look
   torch::jit::Stack arguments_;
   torch::jit::Stack stack_;
+  std::vector<LiveSlot> live_;
   std::vector<size_t> lists_;  // arguments that are passed by reference: each run needs a copy
   std::vector<Made> made_;
   std::vector<PlannedAllocation> planned_;

@@ -663,6 +663,8 @@ class Importer {
 
   bool import(const Op& op) {
     if (!may_be_reordered(op)) return false;
+    if (!recording_.calls[op.call.index].live.empty())
+      return false;  // a kernel's numbers are fixed
     CallReader call(recording_, op, graph_, imported_, memory_of_value_, needed_);
     for (const ImportTable* table : {&imports(), &training_imports()})
       if (const auto known = table->find(op.name); known != table->end())

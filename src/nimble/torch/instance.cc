@@ -67,6 +67,7 @@ void Instance::make_framework_task(OpId op) {
       [&](const TensorSlot& slot) { return tensor_for(op, slot.view); },
       [&](const TensorSlot& slot) -> MemorySlot& { return slot_for(op, slot.view); });
   framework_calls_.push_back(call);
+  if (task.has_live()) live_tasks_.push_back(&task);
   release_after(op, task);
   bindings_.push_back(task.binding());
 }
@@ -123,6 +124,12 @@ void Instance::use(const WeightImage& weights) {
       native_tasks_[i].fetch_ahead({packed + next.begin, packed + next.end});
   }
   weights_ = weights.id();
+}
+
+void Instance::set_live(c10::ArrayRef<double> values) {
+  if (values == c10::ArrayRef<double>(live_values_)) return;
+  for (FrameworkTask* task : live_tasks_) task->set_live(values);
+  live_values_ = values.vec();
 }
 
 MemoryId Instance::memory_for(OpId op, ViewId view) const {

@@ -27,6 +27,8 @@ class Instance {
 
   // Takes constants from there in the next runs; must outlive them.
   void use(const WeightImage& weights);
+  // Numbers that the next runs are given, by live value; those of the recorded run at first.
+  void set_live(c10::ArrayRef<double> values);
   // Inputs must have been checked. They are used where they are if their strides are the recorded
   // ones, and copied otherwise.
   std::vector<at::Tensor> run(c10::ArrayRef<at::Tensor> inputs);
@@ -64,6 +66,8 @@ class Instance {
   std::deque<MemorySlot> slots_;  // by MemoryId
   std::deque<FrameworkTask> framework_tasks_;
   std::vector<CallId> framework_calls_;  // beside framework_tasks_
+  std::vector<FrameworkTask*> live_tasks_;
+  std::vector<double> live_values_;
   std::deque<NativeTask> native_tasks_;
   std::vector<WeightUse> fetches_;     // beside native_tasks_
   std::vector<TaskBinding> bindings_;  // by OpId

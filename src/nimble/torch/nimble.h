@@ -30,6 +30,9 @@ struct Options {
 
 using TensorFunction =
     std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
+// Numbers that the program computes anew at every call and gives to ops, as learning rates are:
+// what they were in the last run of the program, had it been run on these inputs.
+using LiveFunction = std::function<std::vector<double>(const std::vector<at::Tensor>& inputs)>;
 // Tensors the program uses besides its inputs, with names for messages.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 

@@ -6,14 +6,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "nimble/base/error.h"
 #include "nimble/schedule/many_streams.h"
 #include "nimble/schedule/one_stream.h"
 #include "nimble/schedule/verify.h"
 #include "nimble/torch/intra_op.h"
+#include "nimble/torch/live_numbers.h"
 #include "nimble/torch/native_plan.h"
 #include "nimble/torch/saved_state.h"
 #include "nimble/torch/tensor_conversion.h"
@@ -68,12 +71,39 @@ double largest_finite(const at::Tensor& tensor) {
   return at::where(magnitude.isfinite(), magnitude, 0.0).max().item<double>();
 }
 
+int digits_of(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble:
+      return 53;
+    case at::kFloat:
+      return 24;
+    case at::kHalf:
+      return 11;
+    default:
+      return 8;
+  }
+}
+
 bool agree(const at::Tensor& a, const at::Tensor& b, double tolerance = kFrameworkTolerance) {
   if (same_bytes(a, b)) return true;
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
   if (!a.is_floating_point() && !a.is_complex()) return false;
+  if (a.numel() == 0) return true;
   const double largest = largest_finite(b);
   return at::allclose(a, b, tolerance, tolerance * largest, /*equal_nan=*/true);
+}
+
+// What a run wrote in place of `before`. A step of training moves parameters by little, so it is
+// the change that is compared, relative to the largest one.
+bool agree_in_change(const at::Tensor& before, const at::Tensor& a, const at::Tensor& b,
+                     double tolerance) {
+  if (same_bytes(a, b)) return true;
+  if (!a.is_floating_point() || a.sizes() != before.sizes()) return agree(a, b, tolerance);
+  const at::Tensor was = before.to(at::kDouble);
+  const at::Tensor change = b.to(at::kDouble) - was;
+  const double rounding = 4 * largest_finite(b) * std::pow(2.0, 1 - digits_of(a.scalar_type()));
+  return at::allclose(a.to(at::kDouble) - was, change, tolerance,
+                      tolerance * largest_finite(change) + rounding, /*equal_nan=*/true);
 }
 
 // Other values of the same kind: in another order, and numbers up to a tenth off; not in another
@@ -90,15 +120,27 @@ at::Tensor other_values(const at::Tensor& tensor, bool in_place) {
   return copy;
 }
 
+// A run: what it was given, and what it gave.
+struct Observed {
+  std::vector<at::Tensor> inputs;
+  std::vector<double> live;  // numbers that it was given
+  std::vector<at::Tensor> outputs;
+  std::vector<at::Tensor> written;
+};
+
 class Preparation {
  public:
-  Preparation(Recording recording, const std::vector<at::Tensor>& inputs, const Options& options)
+  Preparation(Recording recording, const std::vector<at::Tensor>& inputs, const Options& options,
+              bool with_gradients)
       : shared_recording_(std::make_shared<Recording>(std::move(recording))),
         recording_(*shared_recording_),
-        options_(options) {
+        options_(options),
+        with_gradients_(with_gradients) {
     for (const at::Tensor& input : inputs) inputs_.push_back(copy_with_strides(input));
     for (const at::Tensor& tensor : recording_.written_externals) state_.save(tensor.storage());
     for (const at::Generator& generator : recording_.generators) state_.save(generator);
+    recorded_ = {inputs_, recording_.live_values, recording_.outputs, recording_.written};
+    externals_before_ = copies_of(written_tensors(recording_, {}));
   }
 
   void plan() {
@@ -115,19 +157,18 @@ class Preparation {
 
   // The recorded values may hide that the program does something that is not an op. So it runs once
   // more, unrecorded, on other values, and the replay must give the same on them.
-  void run_on_other_values(const TensorFunction& function) {
+  void run_on_other_values(const TensorFunction& function, const LiveFunction& live) {
     for (bool in_place : {false, true}) {
-      std::vector<at::Tensor> inputs;
-      for (const at::Tensor& input : inputs_) inputs.push_back(other_values(input, in_place));
-      std::vector<at::Tensor> expected;
+      Observed expected;
+      for (const at::Tensor& input : inputs_)
+        expected.inputs.push_back(other_values(input, in_place));
       try {
-        expected = run_eagerly(function, inputs);
+        run_eagerly(function, expected);
       } catch (const std::exception&) {
         continue;  // these values are not for this program
       }
-      other_inputs_ = std::move(inputs);
-      expected_on_others_ = std::move(expected);
-      ran_on_others_ = true;
+      if (live) expected.live = live(expected.inputs);
+      on_others_ = std::move(expected);
       return;
     }
   }
@@ -241,46 +282,93 @@ class Preparation {
   // What is not within the tolerance of the recorded run or of the run on other values, or empty.
   std::string difference_from_framework(Instance& instance, double tolerance) {
     try {
-      std::string found = difference_on(instance, inputs_, recording_.outputs, tolerance);
-      if (!found.empty() || !ran_on_others_) return found;
-      return difference_on(instance, other_inputs_, expected_on_others_, tolerance);
+      std::string found = difference_on(instance, recorded_, tolerance);
+      if (!found.empty() || !on_others_) return found;
+      return difference_on(instance, *on_others_, tolerance);
     } catch (const std::exception& error) {
       return message("our kernels fail: ", text_of(error));
     }
   }
 
-  std::string difference_on(Instance& instance, const std::vector<at::Tensor>& inputs,
-                            const std::vector<at::Tensor>& expected, double tolerance) {
-    const std::vector<at::Tensor> outputs = run_on_copies(instance, inputs);
-    if (outputs.size() != expected.size()) return "it has not always as many outputs";
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      if (recording_.output_is_uninitialised[i] || agree(outputs[i], expected[i], tolerance))
-        continue;
+  std::string difference_on(Instance& instance, const Observed& expected, double tolerance) {
+    const Observed replayed = run_on_copies(instance, expected.inputs, expected.live);
+    if (replayed.outputs.size() != expected.outputs.size())
+      return "it has not always as many outputs";
+    for (size_t i = 0; i < expected.outputs.size() + expected.written.size(); ++i) {
+      if (result_agrees(replayed, expected, i, tolerance)) continue;
       check_on_other_values();  // what follows forgives much
-      const double rounding = kRoundingFactor * response_to_rounding(inputs, expected, i);
-      if (agree(outputs[i], expected[i], std::min(rounding, kMostRounding))) continue;
-      return message("with our kernels output ", i, " is not within ", tolerance,
+      const double rounding = kRoundingFactor * response_to_rounding(expected, i);
+      if (result_agrees(replayed, expected, i, std::min(rounding, kMostRounding))) continue;
+      const at::Tensor& value = result_of(expected, i);
+      return message("with our kernels ", name_of_result(i), " is not within ", tolerance,
                      " of the framework's, relative to the largest number: ",
-                     largest_finite(outputs[i] - expected[i]) / largest_finite(expected[i]));
+                     largest_finite(result_of(replayed, i) - value) / largest_finite(value));
     }
     return "";
   }
 
-  std::vector<at::Tensor> run_on_copies(Instance& instance, const std::vector<at::Tensor>& inputs) {
-    const SavedState::Checkpoint checkpoint(state_);
+  // Results are outputs and, behind them, what was written.
+  static const at::Tensor& result_of(const Observed& run, size_t i) {
+    return i < run.outputs.size() ? run.outputs[i] : run.written[i - run.outputs.size()];
+  }
+
+  std::string name_of_result(size_t i) const {
+    if (i < recording_.outputs.size()) return message("output ", i);
+    i -= recording_.outputs.size();
+    for (size_t input = 0; input < inputs_.size(); ++input)
+      if (recording_.input_is_written[input] && i-- == 0) return message("input ", input);
+    for (size_t buffer = 0; buffer < recording_.storages.size(); ++buffer)
+      if (recording_.storages[buffer] &&
+          recording_.written_externals[i].storage().is_alias_of(recording_.storages[buffer]))
+        return "'" + recording_.trace.buffers[buffer].name + "'";
+    return "a tensor";
+  }
+
+  bool result_agrees(const Observed& run, const Observed& expected, size_t i,
+                     double tolerance = kFrameworkTolerance) const {
+    const size_t outputs = expected.outputs.size();
+    if (i < outputs)
+      return recording_.output_is_uninitialised[i] ||
+             agree(run.outputs[i], expected.outputs[i], tolerance);
+    return agree_in_change(before_write(expected.inputs, i - outputs), run.written[i - outputs],
+                           expected.written[i - outputs], tolerance);
+  }
+
+  const at::Tensor& before_write(const std::vector<at::Tensor>& inputs, size_t i) const {
+    for (size_t input = 0; input < inputs.size(); ++input)
+      if (recording_.input_is_written[input] && i-- == 0) return inputs[input];
+    return externals_before_[i];
+  }
+
+  // The first result that is not as expected, or empty.
+  std::string first_difference(const Observed& run, const Observed& expected) const {
+    for (size_t i = 0; i < recording_.outputs.size() + recording_.written.size(); ++i)
+      if (!result_agrees(run, expected, i)) return name_of_result(i);
+    return "";
+  }
+
+  static std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
     std::vector<at::Tensor> copies;
-    for (const at::Tensor& input : inputs) copies.push_back(copy_with_strides(input));
-    std::vector<at::Tensor> outputs = instance.run(copies);
-    for (at::Tensor& output : outputs) output = output.clone();  // may be what is put back now
-    return outputs;
+    for (const at::Tensor& tensor : tensors) copies.push_back(tensor.detach().clone());
+    return copies;
+  }
+
+  Observed run_on_copies(Instance& instance, const std::vector<at::Tensor>& inputs,
+                         const std::vector<double>& live) {
+    const SavedState::Checkpoint checkpoint(state_);
+    Observed run;
+    for (const at::Tensor& input : inputs) run.inputs.push_back(copy_with_strides(input));
+    instance.set_live(live);
+    run.outputs = copies_of(instance.run(run.inputs));
+    run.written = copies_of(written_tensors(recording_, run.inputs));
+    return run;
   }
 
   // How much an output of the framework moves, relative to its largest number, if the inputs are
   // rounded differently. Some programs amplify that on values they were not made for.
-  double response_to_rounding(const std::vector<at::Tensor>& inputs,
-                              const std::vector<at::Tensor>& expected, size_t output) {
+  double response_to_rounding(const Observed& expected, size_t result) {
     std::vector<at::Tensor> rounded;
-    for (const at::Tensor& input : inputs) {
+    for (const at::Tensor& input : expected.inputs) {
       at::Tensor copy = copy_with_strides(input);
       if (copy.scalar_type() == at::kFloat) {
         const at::Tensor signs = at::arange(copy.numel(), at::kDouble).view(copy.sizes()) * 0.618;
@@ -288,8 +376,9 @@ class Preparation {
       }
       rounded.push_back(copy);
     }
-    const at::Tensor moved = run_on_copies(*result_.instance, rounded)[output];
-    return largest_finite(moved - expected[output]) / largest_finite(expected[output]);
+    const Observed moved = run_on_copies(*result_.instance, rounded, expected.live);
+    const at::Tensor& value = result_of(expected, result);
+    return largest_finite(result_of(moved, result) - value) / largest_finite(value);
   }
 
   // Than the present instance.
@@ -298,33 +387,35 @@ class Preparation {
     return other_us < present_us;
   }
 
-  std::vector<at::Tensor> run_eagerly(const TensorFunction& function,
-                                      const std::vector<at::Tensor>& inputs) {
+  void run_eagerly(const TensorFunction& function, Observed& run) {
     const SavedState::Checkpoint checkpoint(state_);
     const IntraOpThreads threads(options_.threads);
+    const at::AutoGradMode gradients(with_gradients_);
     std::vector<at::Tensor> copies;
-    for (const at::Tensor& input : inputs) copies.push_back(copy_with_strides(input));
-    std::vector<at::Tensor> outputs;
-    for (const at::Tensor& output : function(copies)) outputs.push_back(output.detach().clone());
-    return outputs;
+    for (const at::Tensor& input : run.inputs) copies.push_back(copy_with_strides(input));
+    run.outputs = copies_of(function(copies));
+    const at::NoGradGuard no_grad;
+    run.written = copies_of(written_tensors(recording_, copies));
   }
 
   // Of the framework's own kernels.
   void check_on_other_values() {
-    if (others_are_checked_ || !ran_on_others_) return;
-    std::vector<at::Tensor> outputs;
+    if (others_are_checked_ || !on_others_) return;
+    const Observed& expected = *on_others_;
+    Observed run;
     try {
-      outputs = run_on_copies(*result_.instance, other_inputs_);
+      run = run_on_copies(*result_.instance, expected.inputs, expected.live);
     } catch (const std::exception& error) {
       throw Refused(message("cannot replay this program: on other values its replay fails: ",
                             text_of(error)));
     }
-    for (size_t i = 0; i < outputs.size(); ++i)
-      if (i >= expected_on_others_.size() ||
-          !(recording_.output_is_uninitialised[i] || agree(outputs[i], expected_on_others_[i])))
-        throw Refused(message("cannot replay this program: on other values output ", i,
-                              " is not what the program gives. It does something that is not a "
-                              "tensor operation, or depends on values in a way that is not seen"));
+    const bool complete = run.outputs.size() <= expected.outputs.size();
+    const std::string name = complete ? first_difference(run, expected) : "an output";
+    if (!name.empty())
+      throw Refused(message("cannot replay this program: on other values ", name,
+                            " is not what the program gives. It does something that is not a "
+                            "tensor operation, or depends on values in a way that is not seen"));
+    result_.instance->set_live(recorded_.live);
     others_are_checked_ = true;
   }
 
@@ -348,13 +439,11 @@ class Preparation {
         std::make_unique<Instance>(*result_.plan, result_.schedule, options_.borrowed_outputs);
     misfits_.clear();
     try {
-      const SavedState::Checkpoint checkpoint(state_);
-      const std::vector<at::Tensor> outputs = result_.instance->run(fresh_inputs());
+      const Observed run = run_on_copies(*result_.instance, inputs_, recorded_.live);
       misfits_ = result_.instance->misfits();
       if (!misfits_.empty()) return false;
-      for (size_t i = 0; i < outputs.size(); ++i) {
-        if (agree(outputs[i], recording_.outputs[i])) continue;
-        difference_ = message("output ", i, " of the replay differs from the recorded run");
+      if (const std::string name = first_difference(run, recorded_); !name.empty()) {
+        difference_ = message(name, " of the replay differs from the recorded run");
         return false;
       }
     } catch (const std::exception& error) {
@@ -455,32 +544,48 @@ class Preparation {
   Recording& recording_;
   Options options_;
   std::vector<at::Tensor> inputs_;
-  std::vector<at::Tensor> other_inputs_;  // other values, and what the program gives on them
-  std::vector<at::Tensor> expected_on_others_;
+  bool with_gradients_;                       // whether the program ran with autograd on
+  Observed recorded_;                         // the recorded run
+  std::optional<Observed> on_others_;         // a run of the program on other values
+  std::vector<at::Tensor> externals_before_;  // what the program writes, as it was
   SavedState state_;
   Prepared result_;
   std::vector<CallId> misfits_;
   std::string difference_;
   bool uses_native_ = false;
-  bool ran_on_others_ = false;
   bool others_are_checked_ = false;  // with the framework's kernels
 };
+
+// Records the program once more; its live numbers are others now.
+void check_live_numbers(const Recording& recording, const TensorFunction& function,
+                        const std::vector<at::Tensor>& inputs, const LiveFunction& live) {
+  const Recording again = record_calls(function, inputs);
+  const std::string difference = how_numbers_differ(recording, again, live(inputs));
+  if (difference.empty()) return;
+  throw Refused(message("cannot replay this program: ", difference,
+                        ": a number there depends on a hyperparameter of an optimizer in a way "
+                        "that cannot be followed, and would be frozen. Only + - * / ** and "
+                        "comparisons, inside of optimizer.step(), are followed; pass the number "
+                        "as a tensor argument of the step instead"));
+}
 
 }  // namespace
 
 Prepared prepare(const TensorFunction& function, const std::vector<at::Tensor>& inputs,
-                 const Options& options, const NamedTensors& names) {
+                 const Options& options, const NamedTensors& names, const LiveFunction& live) {
   const Clock::time_point start = Clock::now();
   Recording recording = [&] {
     const IntraOpThreads threads(options.threads);
     return record_calls(function, inputs, names);
   }();
+  if (live) check_live_numbers(recording, function, inputs, live);
   const double record_ms = microseconds_since(start) / 1000;
+  const bool with_gradients = at::GradMode::is_enabled();
   const at::NoGradGuard no_grad;
-  Preparation preparation(std::move(recording), inputs, options);
+  Preparation preparation(std::move(recording), inputs, options, with_gradients);
   preparation.report().record_ms = record_ms;
   preparation.plan();
-  preparation.run_on_other_values(function);
+  preparation.run_on_other_values(function, live);
   preparation.use_native_kernels(names);
   preparation.choose_schedule();
   Prepared prepared = preparation.finish();

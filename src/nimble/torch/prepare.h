@@ -41,6 +41,7 @@ struct Prepared {
 //   1. record the program;
 //   2. build the graph; bind each call to an out variant or to adoption of its result;
 //   3. replay once on one stream and compare with the recorded run: refused if it differs;
+//      If it has live numbers, record it again with others: nothing else may differ;
 //   4. run the program once more on other values, and compare with a replay on those;
 //   5. rewrite the program for our own kernels, choose them by measuring, and compare again;
 //   6. measure the tasks, make the bounded schedule, prove it, and keep it only if it measures
@@ -48,6 +49,6 @@ struct Prepared {
 //
 // Leaves parameters, running statistics and random generators as they were.
 Prepared prepare(const TensorFunction& function, const std::vector<at::Tensor>& inputs,
-                 const Options& options, const NamedTensors& names);
+                 const Options& options, const NamedTensors& names, const LiveFunction& live);
 
 }  // namespace nimble

@@ -6,12 +6,15 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "nimble/base/error.h"
 #include "nimble/torch/allocation_log.h"
 #include "nimble/torch/buffer_table.h"
 #include "nimble/torch/generator_watch.h"
 #include "nimble/torch/ivalue_tensors.h"
+#include "nimble/torch/live_numbers.h"
 #include "nimble/torch/op_semantics.h"
 #include "nimble/torch/planned_allocator.h"
 #include "nimble/torch/recording.h"
@@ -72,10 +75,6 @@ class Recorder {
     if (call_is_open_ || busy_) return nullptr;
     const Busy busy(busy_);
     try {
-      if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
-        refusal_.note(function.name(), "recording a backward pass is not supported", source_here());
-        return nullptr;
-      }
       return start_call(function);
     } catch (...) {
       refusal_.note_failure();
@@ -100,12 +99,23 @@ class Recorder {
 
   Refusal& refusal() { return refusal_; }
 
+  void carry_gradients(const std::vector<at::Tensor>& leaves) {
+    for (const at::Tensor& leaf : leaves) carried_.insert(leaf.unsafeGetTensorImpl());
+  }
+
+  bool existed_before(const at::Tensor& tensor) const {
+    return tensor.has_storage() && !allocations_->is_live(tensor.storage().data());
+  }
+
+  void announce_live(std::vector<LiveArgument> arguments) { live_.announce(std::move(arguments)); }
+
   Recording finish(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs) {
     const Busy busy(busy_);
     AllocationLog::Pause pause(*allocations_);
     refusal_.rethrow_raised();
     generators_.check("");
     shapes_.check(inputs);
+    check_gradients();
     for (const at::Tensor& output : outputs) {
       if (const std::string why = why_not_plain(output); !why.empty())
         refusal_.note("an output", "it is " + why, "");
@@ -125,6 +135,9 @@ class Recorder {
       recording_.output_is_whole_tensor.push_back(is_whole_tensor(output, buffer, inputs));
     }
     refusal_.rethrow();
+    for (const at::Tensor& tensor : written_tensors(recording_, inputs))
+      recording_.written.push_back(tensor.clone());
+    recording_.live_values = live_.values();
     table_.finish();
     recording_.trace.framework_peak_bytes = allocations_->peak_bytes();
     return std::move(recording_);
@@ -156,7 +169,7 @@ class Recorder {
     const auto name = function.operator_name();
     if (!name) return nullptr;
     const auto op = c10::Dispatcher::singleton().findSchema(*name);
-    if (!op) return nullptr;
+    if (!op || name->name.starts_with("profiler::")) return nullptr;
     const OpSemantics& semantics = semantics_of(*op);
     const c10::ArrayRef<const c10::IValue> arguments = function.inputs();
     if (const std::string why = refusal_of_call(*op, arguments); !why.empty() && vary(arguments)) {
@@ -178,6 +191,8 @@ class Recorder {
     auto call = std::make_unique<OpenCall>(*op);
     call->source = source_here();
     if (!arguments_are_plain(*name, arguments, call->source)) return nullptr;
+    call->recorded.live = live_.find_in(arguments);
+    watch_gradients(arguments);
     if (has_absolute_offset(*op, arguments)) note_absolute_offset(*call, arguments[0].toTensor());
     if (semantics.only_changes_metadata)
       note_metadata_changes(*call, arguments);
@@ -221,6 +236,26 @@ class Recorder {
       if (reads || writes) add_use(call.uses, {view, reads, writes});
       call.writes |= writes;
     });
+  }
+
+  // Gradients that the program leaves in tensors are results, too. Whoever records sees to those it
+  // knows of; there must be no others.
+  void watch_gradients(c10::ArrayRef<const c10::IValue> arguments) {
+    for_each_tensor(arguments, [&](const at::Tensor& tensor, size_t, int32_t) {
+      if (tensor.requires_grad() && tensor.is_leaf() && existed_before(tensor) &&
+          !carried_.contains(tensor.unsafeGetTensorImpl()))
+        gradients_.try_emplace(tensor.unsafeGetTensorImpl(), tensor, tensor.grad());
+    });
+  }
+
+  void check_gradients() {
+    for (const auto& [leaf, before] : gradients_)
+      if (!before.first.grad().is_same(before.second))
+        refusal_.note("a backward pass",
+                      "it leaves a gradient in a tensor that the program reaches in a way that is "
+                      "not seen; make the tensor a parameter of a module, or return the gradient "
+                      "(torch.autograd.grad)",
+                      "");
   }
 
   void add_generators(OpenCall& call, c10::ArrayRef<const c10::IValue> arguments) {
@@ -329,6 +364,10 @@ class Recorder {
   BufferTable table_;
   GeneratorWatch generators_;
   ShapeWatch shapes_;
+  LiveNumbers live_;
+  std::unordered_set<const c10::TensorImpl*> carried_;  // leaves whose gradients others see to
+  // By leaf: the tensor, and its gradient when it was seen first.
+  std::unordered_map<const c10::TensorImpl*, std::pair<at::Tensor, at::Tensor>> gradients_;
   std::vector<BufferId> input_buffers_;
   std::vector<bool> input_is_whole_;  // by input: it begins and ends where its storage does
   std::vector<const CompositeCall*> composites_;  // that are open
@@ -351,11 +390,10 @@ class Listening {
   explicit Listening(Recorder& recorder) {
     Recorder::current() = &recorder;
     listen_to_allocations(recorder.allocations());
-    handle_ = at::addThreadLocalCallback(
-        at::RecordFunctionCallback(on_start, on_end)
-            .needsInputs(true)
-            .needsOutputs(true)
-            .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end)
+                                             .needsInputs(true)
+                                             .needsOutputs(true)
+                                             .scopes({at::RecordScope::FUNCTION}));
   }
   ~Listening() {
     at::removeCallback(handle_);
@@ -425,6 +463,19 @@ void enter_module(std::string name) {
 
 void leave_module() {
   if (Recorder* recorder = Recorder::current()) recorder->refusal().leave_module();
+}
+
+void announce_live(std::vector<LiveArgument> arguments) {
+  if (Recorder* recorder = Recorder::current()) recorder->announce_live(std::move(arguments));
+}
+
+void carry_gradients(const std::vector<at::Tensor>& leaves) {
+  if (Recorder* recorder = Recorder::current()) recorder->carry_gradients(leaves);
+}
+
+bool existed_before_recording(const at::Tensor& tensor) {
+  Recorder* recorder = Recorder::current();
+  return recorder && recorder->existed_before(tensor);
 }
 
 void refuse_recording(const std::string& what, const std::string& why) {

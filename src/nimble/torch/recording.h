@@ -25,12 +25,21 @@ struct ResultSlot : TensorSlot {
   int32_t allocation = -1;  // which of the call's allocations it is; -1: unknown
 };
 
+// A number among the arguments of a call that every replay is told anew: a scalar, an element of a
+// list of scalars, or a number that the framework wrapped as a tensor.
+struct LiveSlot {
+  uint32_t position = 0;
+  int32_t element = -1;  // in a list; -1: the argument itself
+  uint32_t value = 0;    // which of the live values
+};
+
 // One framework call, ready to be made again on other tensors.
 struct RecordedCall {
   c10::OperatorHandle op;
   std::vector<c10::IValue> arguments;  // without their tensors
   std::vector<TensorSlot> tensors;     // which go here
   std::vector<ResultSlot> results;
+  std::vector<LiveSlot> live = {};
 };
 
 // A trace with what only the framework can hold.
@@ -47,10 +56,16 @@ struct Recording {
   std::vector<bool> output_is_whole_tensor;  // by output: it is an input or external, not a view
   std::vector<at::Generator> generators;     // that it drew from
   std::vector<at::Tensor> outputs;           // copies of what the recorded run returned
+  std::vector<at::Tensor> written;           // and of what it wrote, see written_tensors()
+  std::vector<double> live_values;           // as they were in the recorded run
 
   // Lets go of every tensor object that a replay does not hand out; their memory is still held.
   void release_tensors();
 };
+
+// What a run writes besides its results: those inputs, and all of that external memory.
+std::vector<at::Tensor> written_tensors(const Recording& recording,
+                                        const std::vector<at::Tensor>& inputs);
 
 // Runs `function` once on copies of `inputs` and records the calls it makes below autograd.
 // Whatever the run wrote that existed before (parameters, running statistics, generators) is put
@@ -66,6 +81,23 @@ void enter_module(std::string name);
 void leave_module();
 // Notes that the program did what no replay can do; the recording ends with this reason.
 void refuse_recording(const std::string& what, const std::string& why);
+
+// Gradients that the run leaves in these tensors are seen to by whoever records it.
+void carry_gradients(const std::vector<at::Tensor>& leaves);
+// Whether the run that is recorded on this thread found the tensor, or made it.
+bool existed_before_recording(const at::Tensor& tensor);
+
+// An argument that the program is about to pass to an op, of which some numbers are live values.
+struct LiveArgument {
+  bool is_list = false;
+  std::vector<double> numbers;
+  std::vector<int32_t> values;  // which live value each is; -1: none, it is a constant
+};
+// While a recording runs on this thread: which live numbers the next calls may be given. The
+// recorder finds them by their bits, so they must differ from all other numbers.
+void announce_live(std::vector<LiveArgument> arguments);
+// The value of a tensor of one element, which no recorder notices.
+double peek(const at::Tensor& tensor);
 
 // Says where the user's program stands, for messages ("model.py:42"). The Python module sets it.
 void set_source_locator(std::string (*locate)());
