@@ -147,7 +147,8 @@ const Operand* CallReader::result_operand() const {
   }
   if (!result || result->before == result->after) return nullptr;
   const Role role = recorded_graph_.memories[result->memory.index].role;
-  return role == Role::kIntermediate || role == Role::kExternal ? result : nullptr;
+  const bool known = role == Role::kIntermediate || role == Role::kExternal || role == Role::kInput;
+  return known ? result : nullptr;
 }
 
 const ResultSlot* CallReader::result_slot(uint32_t position) const {

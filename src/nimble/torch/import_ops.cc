@@ -612,7 +612,7 @@ class Importer {
     add_updates();
     for (const Port& port : graph_.outputs) {
       const ValueId last = last_value_[port.memory.index];
-      const bool is_new = last.valid() && !is_external(port.memory);
+      const bool is_new = last.valid() && !is_of_the_user(port.memory);
       const MemoryId memory = is_new ? memory_of_value_[last.index] : original(port);
       imported_.outputs.push_back({memory, port.view});
       imported_.memories[memory.index].is_output = true;
@@ -624,15 +624,16 @@ class Importer {
   }
 
  private:
-  bool is_external(MemoryId recorded) const {
-    return graph_.memories[recorded.index].role == Role::kExternal;
+  bool is_of_the_user(MemoryId recorded) const {
+    const Role role = graph_.memories[recorded.index].role;
+    return role == Role::kExternal || role == Role::kInput;
   }
 
-  // What ops of ours made of external memories.
+  // What ops of ours made of memories of the user.
   void add_updates() {
     for (size_t m = 0; m < graph_.memories.size(); ++m) {
       const ValueId last = last_value_[m];
-      if (!is_external(MemoryId(m)) || !last.valid()) continue;
+      if (!is_of_the_user(MemoryId(m)) || !last.valid()) continue;
       const MemoryId target = memory_of(MemoryId(m));
       const MemoryId value = memory_of_value_[last.index];
       if (!value.valid() || value == target) continue;

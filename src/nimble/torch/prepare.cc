@@ -302,7 +302,9 @@ class Preparation {
       const at::Tensor& value = result_of(expected, i);
       return message("with our kernels ", name_of_result(i), " is not within ", tolerance,
                      " of the framework's, relative to the largest number: ",
-                     largest_finite(result_of(replayed, i) - value) / largest_finite(value));
+                     largest_finite(result_of(replayed, i) - value) / largest_finite(value),
+                     " (the framework's own moves by ", rounding / kRoundingFactor,
+                     " if its inputs are rounded differently)");
     }
     return "";
   }
