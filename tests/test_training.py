@@ -498,6 +498,18 @@ def test_two_optimizers_in_one_step():
             halve_rates(0, optimizer)
 
 
+@pytest.mark.parametrize(
+    "activation",
+    [nn.ReLU, nn.ReLU6, nn.SiLU, nn.Hardswish, nn.ELU, nn.LeakyReLU, nn.Mish, nn.Hardsigmoid],
+)
+def test_activations_in_place_keep_what_the_backward_pass_needs(activation):
+    make = lambda: nn.Sequential(nn.Linear(6, 9), activation(inplace=True), nn.Linear(9, 3))
+    a, b = twins(SGD, make, momentum=0.9)
+    step = nimble.TrainStep(a[0], F.cross_entropy, a[1], **EXACT)
+    train(step, eager(*b), a, b)
+    assert uses_replay(step)
+
+
 def test_a_leaf_that_the_program_makes_itself():
     def function(x):
         w = torch.ones(3, requires_grad=True)

@@ -28,6 +28,7 @@ UNINITIALIZED = {
 SECONDS = 300  # for one sample: something hangs
 FLAT = torch.contiguous_format
 IN_PLACE = ", in place"
+GRADIENT = ", gradient"
 
 # The database seeds the generator before every random op. We do that, outside of the program.
 common_methods_invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
@@ -52,10 +53,38 @@ def all_variants():
     return names
 
 
+def gradient_variants():
+    """The name of every op that has gradients, forward and backward in one program."""
+    return [op.full_name + GRADIENT for op in op_db if op.supports_autograd]
+
+
 def find(name):
     """The database's entry for a name, and the function that is meant."""
-    op = next(op for op in op_db if op.full_name == name.removesuffix(IN_PLACE))
+    plain = name.removesuffix(IN_PLACE).removesuffix(GRADIENT)
+    op = next(op for op in op_db if op.full_name == plain)
+    if name.endswith(GRADIENT):
+        return op, with_gradients(op.op)
     return op, op.inplace_variant if name.endswith(IN_PLACE) else op.op
+
+
+def with_gradients(call):
+    """The op, and the gradients of all its arguments for a gradient that depends on its results."""
+
+    def function(first, *rest, **named):
+        tensors, shape = tree.flatten((first, rest, named))
+        tensors = [t.detach().requires_grad_() if differentiable(t) else t for t in tensors]
+        first, rest, named = tree.unflatten(shape, tensors)
+        outputs, _ = tree.flatten(call(first, *rest, **named))
+        wanted = [t for t in tensors if t.requires_grad]
+        given = [o for o in outputs if o.requires_grad]
+        grads = torch.autograd.grad(given, wanted, [o.detach() + 1 for o in given], allow_unused=True)
+        return [o.detach() for o in outputs], grads
+
+    return function
+
+
+def differentiable(tensor):
+    return has_storage(tensor) and (tensor.is_floating_point() or tensor.is_complex())
 
 
 def samples_of(op, seed):
@@ -92,8 +121,8 @@ def sweep(name, most, after=-1):
 def try_sample(op, call, sample, other):
     """First with the framework's kernels, bit for bit, then with ours, up to rounding."""
     outcome = try_kernels(op, call, sample, other, "torch", how_they_differ)
-    if outcome[0] != "equal":
-        return outcome
+    if outcome[0] != "equal" or call is not op.op and call is not op.inplace_variant:
+        return outcome  # kernels of ours are for inference
     kind, why = try_kernels(op, call, sample, other, "auto", how_they_differ_much)
     return kind, f"our kernels: {why}" if why else ""
 

@@ -17,7 +17,7 @@ class AllocationLog {
     if (paused_) return false;
     std::lock_guard lock(mutex_);
     since_mark_.push_back(memory);
-    live_[memory] = bytes;
+    live_[memory] = {bytes, false};
     held_ += bytes;
     peak_ = std::max(peak_, held_);
     return true;
@@ -27,7 +27,7 @@ class AllocationLog {
     std::lock_guard lock(mutex_);
     const auto found = live_.find(memory);
     if (found == live_.end()) return;
-    held_ -= found->second;
+    held_ -= found->second.bytes;
     live_.erase(found);
   }
 
@@ -46,6 +46,19 @@ class AllocationLog {
     return -1;
   }
 
+  // What is left of the allocations since mark(), except for these, belongs to the op itself.
+  void keep_inner(const std::vector<const void*>& results) {
+    std::lock_guard lock(mutex_);
+    for (const void* memory : since_mark_)
+      if (const auto found = live_.find(memory); found != live_.end())
+        found->second.is_inner = std::find(results.begin(), results.end(), memory) == results.end();
+  }
+  bool is_inner(const void* memory) const {
+    std::lock_guard lock(mutex_);
+    const auto found = live_.find(memory);
+    return found != live_.end() && found->second.is_inner;
+  }
+
   // For allocations that are the recorder's own.
   class Pause {
    public:
@@ -60,7 +73,11 @@ class AllocationLog {
 
  private:
   mutable std::mutex mutex_;
-  std::unordered_map<const void*, size_t> live_;
+  struct Block {
+    size_t bytes = 0;
+    bool is_inner = false;
+  };
+  std::unordered_map<const void*, Block> live_;
   std::vector<const void*> since_mark_;
   size_t held_ = 0;
   size_t peak_ = 0;

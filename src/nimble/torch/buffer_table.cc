@@ -36,6 +36,9 @@ BufferId BufferTable::buffer_of(const at::Tensor& tensor) {
                   "it shares the memory of another one without the framework knowing "
                   "(NumPy, DLPack)",
                   source_here());
+  if (ours && allocations_.is_inner(storage.data()))
+    refusal_.note("a tensor", "an op made it for itself, and kept it for the backward pass",
+                  source_here());
   if (allocated_by_another_thread(storage.data()))
     refusal_.note("a tensor", "it was made by another thread, whose work is not recorded",
                   source_here());

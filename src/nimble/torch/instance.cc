@@ -146,9 +146,11 @@ MemorySlot& Instance::slot_for(OpId op, ViewId view) {
 
 at::Tensor Instance::tensor_for(OpId op, ViewId view) {
   const MemoryId memory = memory_for(op, view);
-  // An op that only asks for the shape gets a tensor without memory.
-  if (!memory.valid()) return make_tensor(plan_.graph.views[view.index].desc, unbound_storage(0));
-  return tensor_on(memory, view);
+  if (memory.valid()) return tensor_on(memory, view);
+  // An op that only asks for the shape gets a tensor without memory, which nobody can conjugate.
+  TensorDesc desc = plan_.graph.views[view.index].desc;
+  desc.conjugate = desc.negative = false;
+  return make_tensor(desc, unbound_storage(0));
 }
 
 at::Tensor Instance::tensor_on(MemoryId memory, ViewId view) {

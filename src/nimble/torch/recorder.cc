@@ -32,6 +32,14 @@ struct CompositeCall : at::ObserverContext {
   bool varies = false;
 };
 
+// A copy that an op makes of what it is about to overwrite: the backward pass may need it.
+struct InnerCopy : at::ObserverContext {
+  explicit InnerCopy(c10::OperatorHandle handle) : recorded{handle, {}, {}, {}} {}
+  RecordedCall recorded;
+  ViewId from;
+  at::Tensor copy;  // the result
+};
+
 // A call between its start and its end.
 struct OpenCall : at::ObserverContext {
   explicit OpenCall(c10::OperatorHandle handle) : recorded{handle, {}, {}, {}} {}
@@ -41,6 +49,7 @@ struct OpenCall : at::ObserverContext {
   bool writes = false;
   bool varies = false;                // its results can differ from replay to replay
   std::vector<at::Tensor> unwritten;  // that it reads
+  std::vector<InnerCopy> copies;      // that it made of what it overwrites
   std::vector<std::pair<at::Tensor, c10::SmallVector<int64_t, 4>>> sizes;  // of what it overwrites
 };
 
@@ -72,9 +81,10 @@ class Recorder {
   const std::shared_ptr<AllocationLog>& allocations() const { return allocations_; }
 
   std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& function) {
-    if (call_is_open_ || busy_) return nullptr;
+    if (busy_) return nullptr;
     const Busy busy(busy_);
     try {
+      if (open_call_) return start_inner_copy(function);
       return start_call(function);
     } catch (...) {
       refusal_.note_failure();
@@ -90,7 +100,11 @@ class Recorder {
         std::erase(composites_, composite);
         return;
       }
-      call_is_open_ = false;
+      if (auto* copy = dynamic_cast<InnerCopy*>(context)) {
+        end_inner_copy(function, *copy);
+        return;
+      }
+      open_call_ = nullptr;
       end_call(function, static_cast<OpenCall&>(*context));
     } catch (...) {
       refusal_.note_failure();
@@ -199,9 +213,51 @@ class Recorder {
     else if (!semantics.only_allocates)
       add_arguments(*call, arguments);
     if (semantics.draws_random_numbers) add_generators(*call, arguments);
-    call_is_open_ = true;
+    open_call_ = call.get();
     allocations_->mark();
     return call;
+  }
+
+  // Autograd copies what an in-place op is about to overwrite, inside of that op.
+  std::unique_ptr<at::ObserverContext> start_inner_copy(const at::RecordFunction& function) {
+    const auto name = function.operator_name();
+    if (!name || name->name != "aten::clone" || !open_call_->copies.empty()) return nullptr;
+    const at::Tensor& tensor = function.inputs()[0].toTensor();
+    for (const auto& [written, sizes] : open_call_->sizes) {
+      if (!written.is_same(tensor)) continue;
+      auto copy = std::make_unique<InnerCopy>(*c10::Dispatcher::singleton().findSchema(*name));
+      copy->from = table_.view_of(tensor);
+      for (const c10::IValue& argument : function.inputs())
+        copy->recorded.arguments.push_back(without_tensors(argument));
+      copy->recorded.tensors.push_back({0, -1, copy->from});
+      return copy;
+    }
+    return nullptr;
+  }
+
+  void end_inner_copy(const at::RecordFunction& function, InnerCopy& copy) {
+    const std::vector<c10::IValue> outputs = function.outputs();
+    if (!open_call_ || outputs.size() != 1) return;
+    copy.copy = outputs[0].toTensor();
+    open_call_->copies.push_back(InnerCopy(copy.recorded.op));
+    InnerCopy& kept = open_call_->copies.back();
+    kept.recorded = std::move(copy.recorded);
+    kept.from = copy.from;
+    kept.copy = std::move(copy.copy);
+  }
+
+  // Before the call that made it. Dropped if nobody kept it.
+  void add_inner_copy(InnerCopy& inner, const OpenCall& call) {
+    if (inner.copy.use_count() == 1 && inner.copy.storage().use_count() == 1) return;
+    const BufferId buffer = table_.add_buffer(inner.copy.storage(), Role::kIntermediate);
+    table_.set_varies(buffer, true);
+    const ViewId to = table_.view_of(inner.copy);
+    inner.recorded.results.push_back({{0, -1, to}, -1});
+    recording_.trace.calls.push_back({"aten::clone",
+                                      refusal_.module(),
+                                      call.source,
+                                      {{inner.from, true, false}, {to, false, true}}});
+    recording_.calls.push_back(std::move(inner.recorded));
   }
 
   bool arguments_are_plain(const c10::OperatorName& name,
@@ -307,6 +363,13 @@ class Recorder {
         refusal_.note(c10::toString(op.operator_name()),
                       "it changes the shape of a tensor of the caller", call.source);
     AllocationLog::Pause pause(*allocations_);
+    for (InnerCopy& copy : call.copies) add_inner_copy(copy, call);
+    std::vector<const void*> made;
+    for_each_tensor(outputs, [&](const at::Tensor& tensor, size_t, int32_t) {
+      if (tensor.has_storage()) made.push_back(tensor.storage().data());
+    });
+    call.copies.clear();
+    allocations_->keep_inner(made);
     bool has_tensors = false;
     std::vector<BufferId> fresh;
     for_each_tensor(outputs, [&](const at::Tensor& tensor, size_t position, int32_t element) {
@@ -371,7 +434,7 @@ class Recorder {
   std::vector<BufferId> input_buffers_;
   std::vector<bool> input_is_whole_;  // by input: it begins and ends where its storage does
   std::vector<const CompositeCall*> composites_;  // that are open
-  bool call_is_open_ = false;
+  OpenCall* open_call_ = nullptr;
   bool busy_ = false;
 };
 
