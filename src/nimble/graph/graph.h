@@ -67,8 +67,9 @@ struct Port {
   ViewId view;
 };
 
-// What an external memory holds after the program. Rewriting is easier if nobody writes what others
-// read: so it keeps its old contents, and its new ones are elsewhere, until `commit_updates`.
+// What a memory of the user holds after the program. Rewriting is easier if nobody writes what
+// others read: so it keeps its old contents, and its new ones are elsewhere, until
+// `commit_updates`.
 struct Update {
   MemoryId target;
   Port value;  // its memory is marked as an output

@@ -597,8 +597,7 @@ class Importer {
     for (size_t v = 0; v < graph.values.size(); ++v) {
       const MemoryId memory = graph.values[v].memory;
       last_value_[memory.index] = ValueId(v);
-      const bool stays =
-          is_output[memory.index] || graph.memories[memory.index].role == Role::kExternal;
+      const bool stays = is_output[memory.index] || is_of_the_user(memory);
       needed_[v] = stays || !graph.values[v].readers.empty();
     }
   }

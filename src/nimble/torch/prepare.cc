@@ -60,6 +60,9 @@ constexpr double kNativeTolerance = 1e-4;    // of our kernels, relative to the 
 constexpr double kWinogradTolerance = 1e-3;  // likewise, if the user allows them
 constexpr double kRoundingFactor = 16;       // of how the framework itself responds to rounding
 constexpr double kMostRounding = 1e-2;
+// Backward passes amplify more: a sign that flips in front of a relu moves all gradients behind it.
+// Those of ResNet-50 at batch 32 moved by 2 % when the inputs were rounded differently.
+constexpr double kMostRoundingOfGradients = 5e-2;
 // Several streams in place of one. Near a tie one measurement says little: Inception-v3 was once
 // kept on two streams and then took 33 instead of 31 ms.
 constexpr double kClearlyFaster = 0.97;
@@ -298,7 +301,10 @@ class Preparation {
       if (result_agrees(replayed, expected, i, tolerance)) continue;
       check_on_other_values();  // what follows forgives much
       const double rounding = kRoundingFactor * response_to_rounding(expected, i);
-      if (result_agrees(replayed, expected, i, std::min(rounding, kMostRounding))) continue;
+      if (result_agrees(
+              replayed, expected, i,
+              std::min(rounding, with_gradients_ ? kMostRoundingOfGradients : kMostRounding)))
+        continue;
       const at::Tensor& value = result_of(expected, i);
       return message("with our kernels ", name_of_result(i), " is not within ", tolerance,
                      " of the framework's, relative to the largest number: ",
