@@ -567,6 +567,18 @@ def test_an_optimizer_that_cannot_be_followed_is_refused(kind, why):
     same_state(a, b)
 
 
+def test_a_learning_rate_read_outside_of_the_optimizer_is_refused():
+    a, b = twins()
+
+    def step(x, y):
+        loss = eager(*a)(x, y)
+        return loss * a[1].param_groups[0]["lr"]
+
+    with pytest.raises(nimble.Refused, match="depends on a hyperparameter"):
+        nimble.record(step, *next(batches(1)), **EXACT)
+    same_state(a, b)
+
+
 def test_a_scheduler_inside_of_the_step_is_refused():
     a, _ = twins()
     scheduler = torch.optim.lr_scheduler.StepLR(a[1], 1)

@@ -176,7 +176,8 @@ class Run:
         self.grew = False
         self._thread = threading.get_ident()
         self._numbers = []  # hyperparameters as they were
-        self._open = []  # optimizers inside of step(): what to undo
+        self._shown = []  # what stands in their place
+        self._open = []  # of optimizers inside of step()
         self._originals = []  # of what was found: how to put it back
         self._before = {}  # id of a carried tensor -> (index, value or None)
 
@@ -193,12 +194,12 @@ class Run:
                 for optimizer in self.carried.optimizers:
                     self._remember(optimizer)
                 yield
-                self._check_numbers()
         finally:
             pre.remove()
             post.remove()
             while self._open:
-                self._close()
+                self._open.pop().__exit__(None, None, None)
+            self._put_numbers_back()
             for undo in reversed(self._originals):
                 undo()
             for group, numbers in self._numbers:
@@ -211,16 +212,16 @@ class Run:
         for group in optimizer.param_groups:
             numbers = {k: v for k, v in group.items() if k != "params" and holds_numbers(v)}
             self._numbers.append((group, numbers))
+        self._shown.append(Hyperparameters(self.tape, optimizer, self._number_of(optimizer)))
 
-    def _check_numbers(self):
-        for group, numbers in self._numbers:
-            for name, value in numbers.items():
-                if group[name] is not value and group[name] != value:
-                    _C.refuse_recording(
-                        "a step that changes the hyperparameters of its optimizer",
-                        f"'{name}' changes in Python; call the learning-rate scheduler outside "
-                        "of the step",
-                    )
+    def _put_numbers_back(self):
+        while self._shown:
+            if changed := self._shown.pop().restore():
+                _C.refuse_recording(
+                    "a step that changes the hyperparameters of its optimizer",
+                    f"'{changed}' changes in Python; call the learning-rate scheduler outside "
+                    "of the step",
+                )
 
     def found_leaves(self, leaves):
         known = {id(leaf) for leaf in self.carried.leaves}
@@ -234,34 +235,26 @@ class Run:
         if any(known is optimizer for known in self.carried.optimizers):
             return
         self.grew = True
-        self._remember(optimizer)
         self.found_leaves(_parameters_of(optimizer))
         state = optimizer.state
         self._originals.append(lambda: setattr(optimizer, "state", state))
         optimizer.state = defaultdict(dict, {p: dict(entry) for p, entry in state.items()})
         self.carried.add_optimizer(optimizer)
+        self._remember(optimizer)
 
     def _before_step(self, optimizer, args, kwargs):
         if not self._here():
             return
         self.found_optimizer(optimizer)
-        number = next(i for i, o in enumerate(self.carried.optimizers) if o is optimizer)
-        mode = Following(self.tape, self._key_of)
-        self._open.append((optimizer, Hyperparameters(self.tape, optimizer, number), mode))
-        mode.__enter__()
+        self._open.append(Following(self.tape, self._key_of))
+        self._open[-1].__enter__()
 
     def _after_step(self, optimizer, args, kwargs):
         if self._here() and self._open:
-            self._close()
+            self._open.pop().__exit__(None, None, None)
 
-    def _close(self):
-        optimizer, hyperparameters, mode = self._open.pop()
-        mode.__exit__(None, None, None)
-        if changed := hyperparameters.restore():
-            _C.refuse_recording(
-                f"{type(optimizer).__name__}.step",
-                f"it changes its own hyperparameter '{changed}' in Python",
-            )
+    def _number_of(self, optimizer):
+        return next(i for i, o in enumerate(self.carried.optimizers) if o is optimizer)
 
     def _key_of(self, tensor):
         """What a number read from a carried tensor is: its value before the step, and some more."""

@@ -1,3 +1,4 @@
+// Longer than most: each step of preparing needs the runs that the others compare with.
 #include "nimble/torch/prepare.h"
 
 #ifdef __GLIBC__
