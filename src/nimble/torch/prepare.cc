@@ -62,8 +62,10 @@ constexpr double kWinogradTolerance = 1e-3;  // likewise, if the user allows the
 constexpr double kRoundingFactor = 16;       // of how the framework itself responds to rounding
 constexpr double kMostRounding = 1e-2;
 // Backward passes amplify more: a sign that flips in front of a relu moves all gradients behind it.
-// Those of ResNet-50 at batch 32 moved by 2 % when the inputs were rounded differently.
-constexpr double kMostRoundingOfGradients = 5e-2;
+// Those of ResNet-50 at batch 32 moved by up to 3 % when the inputs were rounded differently.
+constexpr double kMostRoundingOfGradients = 0.25;
+// Gradients that are zero but for rounding: what moves them is so little beside the largest one.
+constexpr double kNoise = 1e-5;
 // Several streams in place of one. Near a tie one measurement says little: Inception-v3 was once
 // kept on two streams and then took 33 instead of 31 ms.
 constexpr double kClearlyFaster = 0.97;
@@ -298,22 +300,46 @@ class Preparation {
     const Observed replayed = run_on_copies(instance, expected.inputs, expected.live);
     if (replayed.outputs.size() != expected.outputs.size())
       return "it has not always as many outputs";
+    std::optional<Observed> rounded;  // what the framework gives if its inputs are rounded
     for (size_t i = 0; i < expected.outputs.size() + expected.written.size(); ++i) {
       if (result_agrees(replayed, expected, i, tolerance)) continue;
       check_on_other_values();  // what follows forgives much
-      const double rounding = kRoundingFactor * response_to_rounding(expected, i);
-      if (result_agrees(
-              replayed, expected, i,
-              std::min(rounding, with_gradients_ ? kMostRoundingOfGradients : kMostRounding)))
-        continue;
-      const at::Tensor& value = result_of(expected, i);
+      if (!rounded) rounded = run_on_rounded(expected);
+      const double size = size_of_result(expected, i);
+      const double own = distance(*rounded, expected, i);
+      const double found = distance(replayed, expected, i);
+      const double most = with_gradients_ ? kMostRoundingOfGradients : kMostRounding;
+      const bool is_noise = with_gradients_ && own <= kNoise * largest_output(expected);
+      if (found <= kRoundingFactor * own && (is_noise || found <= most * size)) continue;
       return message("with our kernels ", name_of_result(i), " is not within ", tolerance,
-                     " of the framework's, relative to the largest number: ",
-                     largest_finite(result_of(replayed, i) - value) / largest_finite(value),
-                     " (the framework's own moves by ", rounding / kRoundingFactor,
+                     " of the framework's, relative to the largest number: ", found / size,
+                     " (the framework's own moves by ", own / size,
                      " if its inputs are rounded differently)");
     }
     return "";
+  }
+
+  static double largest_output(const Observed& run) {
+    double largest = 0;
+    for (const at::Tensor& output : run.outputs)
+      if (output.is_floating_point() && output.numel() > 0)
+        largest = std::max(largest, largest_finite(output));
+    return largest;
+  }
+
+  // The largest number of an output, or by which something was changed.
+  double size_of_result(const Observed& run, size_t i) const {
+    const at::Tensor& value = result_of(run, i);
+    if (i < run.outputs.size()) return largest_finite(value);
+    const at::Tensor& before = before_write(run.inputs, i - run.outputs.size());
+    return before.sizes() == value.sizes() ? largest_finite(value - before) : largest_finite(value);
+  }
+
+  // Not finite where one of them is not.
+  static double distance(const Observed& a, const Observed& b, size_t i) {
+    const at::Tensor& value = result_of(a, i);
+    if (value.numel() == 0) return 0;
+    return (value.to(at::kDouble) - result_of(b, i).to(at::kDouble)).abs().max().item<double>();
   }
 
   // Results are outputs and, behind them, what was written.
@@ -373,9 +399,9 @@ class Preparation {
     return run;
   }
 
-  // How much an output of the framework moves, relative to its largest number, if the inputs are
-  // rounded differently. Some programs amplify that on values they were not made for.
-  double response_to_rounding(const Observed& expected, size_t result) {
+  // What the framework gives if the inputs are rounded differently. Some programs amplify that on
+  // values they were not made for.
+  Observed run_on_rounded(const Observed& expected) {
     std::vector<at::Tensor> rounded;
     for (const at::Tensor& input : expected.inputs) {
       at::Tensor copy = copy_with_strides(input);
@@ -385,9 +411,7 @@ class Preparation {
       }
       rounded.push_back(copy);
     }
-    const Observed moved = run_on_copies(*result_.instance, rounded, expected.live);
-    const at::Tensor& value = result_of(expected, result);
-    return largest_finite(result_of(moved, result) - value) / largest_finite(value);
+    return run_on_copies(*result_.instance, rounded, expected.live);
   }
 
   // Than the present instance.
