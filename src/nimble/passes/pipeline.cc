@@ -51,9 +51,9 @@ std::vector<Pass> passes(const PassOptions& options) {
       {"choose_layout", choose_layout},
       {"place_concatenations", place_concatenations},
       {"fuse_chains", fuse_chains},
+      {"commit_updates", commit_updates},
       {"fuse_updates", fuse_updates},
       {"remove_unread_ops", remove_dead_ops},
-      {"commit_updates", commit_updates},
   };
 }
 
