@@ -26,7 +26,8 @@ bool can_write_there(const Graph& graph, const Uses& uses, const Update& update)
   if (!maker.valid() || !graph.ops[maker.index].attributes) return false;
   if (graph.memories[update.value.memory.index].bytes != graph.memories[update.target.index].bytes)
     return false;
-  if (!uses.writers(update.target).empty()) return false;
+  for (OpId writer : uses.writers(update.target))
+    if (writer >= maker) return false;
   for (const Port& port : graph.outputs)
     if (port.memory == update.value.memory) return false;
   for (OpId reader : uses.readers(update.target)) {

@@ -96,6 +96,36 @@ TEST(CommitUpdates, OnlyElementwiseOpsWriteWhatTheyRead) {
   EXPECT_EQ(contents(graph, q), expected_turned);
 }
 
+// p *= g in place by somebody else; p' = p + g  ->  both in place, in that order
+TEST(CommitUpdates, FollowsAnUpdateInPlace) {
+  ProgramWriter w;
+  const Tensor p = w.constant({3, 4});
+  const Tensor g = w.input({3, 4});
+  w.update(Chain{2, {chain_step(ChainOp::kMul, 0, 1)}, {2}}, {p, g}, p);
+  const Tensor made = w.op(kSum, {p, g}, {3, 4});
+  Graph graph = w.finish();
+  update(graph, p, made);
+  const std::vector<float> expected = contents(graph, made);
+  commit_updates(graph);
+  EXPECT_EQ(copies_in(graph), 0u);
+  EXPECT_EQ(contents(graph, p), expected);
+}
+
+// p' = p + g; then somebody else writes p  ->  a copy at the end
+TEST(CommitUpdates, IsNotOverwrittenByAnUpdateInPlace) {
+  ProgramWriter w;
+  const Tensor p = w.constant({3, 4});
+  const Tensor g = w.input({3, 4});
+  const Tensor made = w.op(kSum, {p, g}, {3, 4});
+  w.update(Chain{2, {chain_step(ChainOp::kMul, 0, 1)}, {2}}, {p, g}, p);
+  Graph graph = w.finish();
+  update(graph, p, made);
+  const std::vector<float> expected = contents(graph, made);
+  commit_updates(graph);
+  EXPECT_EQ(copies_in(graph), 1u);
+  EXPECT_EQ(contents(graph, p), expected);
+}
+
 // What is returned besides must not be the user's memory.
 TEST(CommitUpdates, AnOutputStaysItsOwn) {
   ProgramWriter w;
