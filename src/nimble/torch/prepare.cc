@@ -142,6 +142,8 @@ class Preparation {
         recording_(*shared_recording_),
         options_(options),
         with_gradients_(with_gradients) {
+    for (const RecordedCall& call : recording_.calls)
+      has_backward_ |= call.op.operator_name().name.find("backward") != std::string::npos;
     for (const at::Tensor& input : inputs) inputs_.push_back(copy_with_strides(input));
     for (const at::Tensor& tensor : recording_.written_externals) state_.save(tensor.storage());
     for (const at::Generator& generator : recording_.generators) state_.save(generator);
@@ -314,14 +316,14 @@ class Preparation {
       const double own = distance(*rounded, expected, i);
       const bool is_noise = own <= kNoise * largest_output(expected);
       // Which results move when a sign flips is chance: by how much, says the whole program.
-      const double allowed = with_gradients_
+      const double allowed = has_backward_
                                  ? std::min(kRoundingFactor * amplified, kMostRoundingOfGradients)
                                  : std::min(kRoundingFactor * own / size, kMostRounding);
       if (found <= allowed * size) continue;
-      if (with_gradients_ && is_noise && found <= kRoundingFactor * own) continue;
+      if (has_backward_ && is_noise && found <= kRoundingFactor * own) continue;
       return message("with our kernels ", name_of_result(i), " is not within ", tolerance,
                      " of the framework's, relative to the largest number: ", found / size,
-                     " (the framework's own moves by ", with_gradients_ ? amplified : own / size,
+                     " (the framework's own moves by ", has_backward_ ? amplified : own / size,
                      " if its inputs are rounded differently)");
     }
     return "";
@@ -597,6 +599,7 @@ class Preparation {
   Options options_;
   std::vector<at::Tensor> inputs_;
   bool with_gradients_;                       // whether the program ran with autograd on
+  bool has_backward_ = false;                 // and used it
   Observed recorded_;                         // the recorded run
   std::optional<Observed> on_others_;         // a run of the program on other values
   std::vector<at::Tensor> externals_before_;  // what the program writes, as it was
