@@ -61,8 +61,8 @@ constexpr double kNativeTolerance = 1e-4;    // of our kernels, relative to the 
 constexpr double kWinogradTolerance = 1e-3;  // likewise, if the user allows them
 constexpr double kRoundingFactor = 16;       // of how the framework itself responds to rounding
 constexpr double kMostRounding = 1e-2;
-// Backward passes amplify more. Gradients of ResNet-50 at batch 32 moved by up to 3 % when the inputs
-// were rounded differently; signs that flip in front of a relu are the likely reason.
+// Backward passes amplify more. Gradients of ResNet-50 at batch 32 moved by up to 3 % when the
+// inputs were rounded differently; signs that flip in front of a relu are the likely reason.
 constexpr double kMostRoundingOfGradients = 0.25;
 // Gradients that are zero but for rounding: what moves them is so little beside the largest one.
 constexpr double kNoise = 1e-5;
