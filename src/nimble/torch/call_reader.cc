@@ -18,14 +18,15 @@ bool is_float32(const TensorDesc& desc) {
 
 CallReader::CallReader(const Recording& recording, const Op& recorded, const Graph& recorded_graph,
                        Graph& imported, std::vector<MemoryId>& memory_of_value,
-                       const std::vector<bool>& value_is_needed)
+                       const std::vector<bool>& value_is_needed, MemoryId& live_memory)
     : recording_(recording),
       recorded_(recorded),
       call_(recording.calls[recorded.call.index]),
       recorded_graph_(recorded_graph),
       imported_(imported),
       memory_of_value_(memory_of_value),
-      value_is_needed_(value_is_needed) {}
+      value_is_needed_(value_is_needed),
+      live_memory_(live_memory) {}
 
 const TensorSlot* CallReader::slot(size_t position, int32_t element) const {
   for (const TensorSlot& slot : call_.tensors)
@@ -80,7 +81,54 @@ std::vector<TensorRef> CallReader::tensors(size_t position) const {
 }
 
 std::optional<double> CallReader::number(size_t position) const {
-  if (const TensorSlot* slot = this->slot(position)) {
+  return number_of(position, -1);
+}
+
+const TensorSlot* CallReader::slot_of(size_t position, int32_t element) const {
+  const TensorSlot* in_list = element < 0 ? nullptr : slot(position, element);
+  return in_list ? in_list : slot(position);
+}
+
+size_t CallReader::elements() const {
+  size_t count = 0;
+  while (slot(0, static_cast<int32_t>(count))) ++count;
+  return count;
+}
+
+std::optional<TensorRef> CallReader::tensor_of(size_t position, int32_t element) const {
+  const TensorSlot* slot = slot_of(position, element);
+  std::optional<TensorRef> tensor = slot ? read(*slot) : std::nullopt;
+  if (tensor && !is_float32(tensor->desc)) return std::nullopt;
+  return tensor;
+}
+
+const LiveSlot* CallReader::live_slot(size_t position, int32_t element) const {
+  for (const LiveSlot& slot : call_.live)
+    if (slot.position == position && (slot.element == element || slot.element == -1)) return &slot;
+  return nullptr;
+}
+
+std::optional<TensorRef> CallReader::live_of(size_t position, int32_t element) {
+  const LiveSlot* slot = live_slot(position, element);
+  if (!slot) return std::nullopt;
+  const DType dtype{.code = static_cast<int8_t>(at::kFloat), .bytes = 4, .name = "float32"};
+  if (!live_memory_.valid())
+    live_memory_ = add_memory(
+        imported_, static_cast<int64_t>(recording_.live_values.size()) * dtype.bytes, Role::kLive);
+  TensorDesc desc = row_major(dtype, {});
+  desc.offset = slot->value;
+  return TensorRef{live_memory_, desc};
+}
+
+size_t CallReader::live_numbers_of(int32_t element) const {
+  return static_cast<size_t>(std::count_if(
+      call_.live.begin(), call_.live.end(),
+      [&](const LiveSlot& slot) { return slot.element == element || slot.element == -1; }));
+}
+
+std::optional<double> CallReader::number_of(size_t position, int32_t element) const {
+  NIMBLE_ASSERT(!live_slot(position, element), recorded_.name);
+  if (const TensorSlot* slot = slot_of(position, element)) {
     const View& view = recorded_graph_.views[slot->view.index];
     const Buffer& buffer = recording_.trace.buffers[view.buffer.index];
     if (!view.desc.wrapped_number || buffer.role != Role::kConstant) return std::nullopt;
@@ -98,7 +146,12 @@ std::optional<double> CallReader::number(size_t position) const {
     }
     return std::nullopt;
   }
-  const c10::IValue& value = call_.arguments[position];
+  if (position >= call_.arguments.size()) return std::nullopt;
+  const c10::IValue& argument = call_.arguments[position];
+  const bool in_list = element >= 0 && argument.isList();
+  if (in_list && static_cast<size_t>(element) >= argument.toListRef().size()) return std::nullopt;
+  const c10::IValue& value =
+      in_list ? argument.toListRef()[static_cast<size_t>(element)] : argument;
   if (!value.isScalar() || value.isComplexDouble()) return std::nullopt;
   return value.toScalar().toDouble();
 }
@@ -149,6 +202,36 @@ const Operand* CallReader::result_operand() const {
   const Role role = recorded_graph_.memories[result->memory.index].role;
   const bool known = role == Role::kIntermediate || role == Role::kExternal || role == Role::kInput;
   return known ? result : nullptr;
+}
+
+// In place: an element of the first argument. Else an element of the results.
+const Operand* CallReader::result_operand_of(int32_t element) const {
+  if (element < 0) return result_operand();
+  const TensorSlot* place = nullptr;
+  for (const ResultSlot& slot : call_.results)
+    if (slot.position == 0 && slot.element == element) place = &slot;
+  if (call_.results.empty()) place = slot(0, element);
+  const Operand* result = place ? operand(place->view, true) : nullptr;
+  if (!result || result->before == result->after) return nullptr;
+  // What one element leaves, no other may touch: in eager they would see each other's results.
+  for (const Operand& other : recorded_.operands)
+    if (other.memory == result->memory && other.view != result->view) return nullptr;
+  for (const TensorSlot& other : call_.tensors)
+    if (other.view == result->view && other.element != element) return nullptr;
+  return result;
+}
+
+std::optional<TensorDesc> CallReader::result_of(int32_t element) const {
+  const Operand* operand = result_operand_of(element);
+  if (!operand) return std::nullopt;
+  return recorded_graph_.desc_of(*operand);
+}
+
+void CallReader::emit_result_of(int32_t element, OpAttributes attributes,
+                                const std::vector<TensorRef>& inputs, TensorDesc desc) {
+  const Operand* result = result_operand_of(element);
+  NIMBLE_ASSERT(result, recorded_.name);
+  emit_into(std::move(attributes), inputs, {{new_memory_for(*result), std::move(desc)}});
 }
 
 const ResultSlot* CallReader::result_slot(uint32_t position) const {
@@ -213,9 +296,7 @@ MemoryId CallReader::new_memory_for(const Operand& written) {
 }
 
 std::optional<TensorDesc> CallReader::result() const {
-  const Operand* operand = result_operand();
-  if (!operand) return std::nullopt;
-  return recorded_graph_.desc_of(*operand);
+  return result_of(-1);
 }
 
 void CallReader::emit_into(OpAttributes attributes, const std::vector<TensorRef>& inputs,
@@ -246,9 +327,7 @@ TensorRef CallReader::emit(OpAttributes attributes, const std::vector<TensorRef>
 
 void CallReader::emit_result(OpAttributes attributes, const std::vector<TensorRef>& inputs,
                              TensorDesc desc) {
-  const Operand* result = result_operand();
-  NIMBLE_ASSERT(result, recorded_.name);
-  emit_into(std::move(attributes), inputs, {{new_memory_for(*result), std::move(desc)}});
+  emit_result_of(-1, std::move(attributes), inputs, std::move(desc));
 }
 
 }  // namespace nimble

@@ -6,6 +6,7 @@
 
 #include "nimble/base/error.h"
 #include "nimble/graph/relink.h"
+#include "nimble/torch/import_elementwise.h"
 #include "nimble/torch/import_table.h"
 #include "nimble/torch/op_semantics.h"
 
@@ -108,13 +109,7 @@ bool import_batch_norm_no_training(CallReader& call) {  // …, momentum, epsilo
   return import_batch_norm_with(call, 6);
 }
 
-// Elementwise ops.
-
-template <ChainOp kOp>
-bool import_unary(CallReader& call) {
-  const auto x = call.tensor(0);
-  return x && emit_chain(call, {*x}, {{.op = kOp, .x = 0}});
-}
+// Activations.
 
 bool import_activation(CallReader& call, Activation activation) {
   const auto x = call.tensor(0);
@@ -158,91 +153,6 @@ bool import_elu(CallReader& call) {
 bool import_gelu(CallReader& call) {
   return import_activation(
       call, {call.text(1) == "tanh" ? ActivationKind::kGeluTanh : ActivationKind::kGeluErf, 0, 0});
-}
-
-// x + alpha * y, x - alpha * y.
-bool import_sum(CallReader& call, double sign) {
-  const double alpha = sign * call.number(2).value_or(1);
-  const auto x = call.tensor(0);
-  const auto y = call.tensor(1);
-  const auto number = call.number(1);
-  if (x && number)
-    return emit_chain(
-        call, {*x},
-        {{.op = ChainOp::kAddScalar, .x = 0, .value = static_cast<float>(alpha * *number)}});
-  if (const auto first = call.number(0); first && y) {
-    if (alpha == 1)
-      return emit_chain(call, {*y},
-                        {{.op = ChainOp::kAddScalar, .x = 0, .value = static_cast<float>(*first)}});
-    return alpha == -1 &&
-           emit_chain(call, {*y},
-                      {{.op = ChainOp::kRsubScalar, .x = 0, .value = static_cast<float>(*first)}});
-  }
-  if (!x || !y) return false;
-  if (alpha == 1) return emit_chain(call, {*x, *y}, {{.op = ChainOp::kAdd, .x = 0, .y = 1}});
-  if (alpha == -1) return emit_chain(call, {*x, *y}, {{.op = ChainOp::kSub, .x = 0, .y = 1}});
-  return emit_chain(call, {*x, *y},
-                    {{.op = ChainOp::kMulScalar, .x = 1, .value = static_cast<float>(alpha)},
-                     {.op = ChainOp::kAdd, .x = 0, .y = 2}});
-}
-bool import_add(CallReader& call) {
-  return import_sum(call, 1);
-}
-bool import_sub(CallReader& call) {
-  return import_sum(call, -1);
-}
-
-bool import_rsub(CallReader& call) {  // y - alpha * x
-  const auto x = call.tensor(0);
-  const auto number = call.number(1);
-  if (!x || !number || call.number(2).value_or(1) != 1) return false;
-  return emit_chain(call, {*x},
-                    {{.op = ChainOp::kRsubScalar, .x = 0, .value = static_cast<float>(*number)}});
-}
-
-bool import_mul(CallReader& call) {
-  auto x = call.tensor(0);
-  const auto y = call.tensor(1);
-  auto number = call.number(1);
-  if (!x && y) {
-    number = call.number(0);
-    x = y;
-  }
-  if (x && number)
-    return emit_chain(call, {*x},
-                      {{.op = ChainOp::kMulScalar, .x = 0, .value = static_cast<float>(*number)}});
-  return x && y && emit_chain(call, {*x, *y}, {{.op = ChainOp::kMul, .x = 0, .y = 1}});
-}
-
-bool import_div(CallReader& call) {
-  const auto x = call.tensor(0);
-  const auto y = call.tensor(1);
-  const auto number = call.number(1);
-  if (x && number) {
-    const auto inverse = 1.0f / static_cast<float>(*number);
-    if (!std::isnormal(inverse)) return false;
-    return emit_chain(call, {*x}, {{.op = ChainOp::kMulScalar, .x = 0, .value = inverse}});
-  }
-  if (const auto first = call.number(0); first && y)
-    return emit_chain(call, {*y},
-                      {{.op = ChainOp::kRdivScalar, .x = 0, .value = static_cast<float>(*first)}});
-  return x && y && emit_chain(call, {*x, *y}, {{.op = ChainOp::kDiv, .x = 0, .y = 1}});
-}
-
-bool import_pow(CallReader& call) {
-  const auto x = call.tensor(0);
-  const auto exponent = call.number(1);
-  if (!x || !exponent) return false;
-  if (*exponent == 2) return emit_chain(call, {*x}, {{.op = ChainOp::kSquare, .x = 0}});
-  return emit_chain(call, {*x},
-                    {{.op = ChainOp::kPowScalar, .x = 0, .value = static_cast<float>(*exponent)}});
-}
-
-template <ChainOp kOp>
-bool import_binary(CallReader& call) {
-  const auto x = call.tensor(0);
-  const auto y = call.tensor(1);
-  return x && y && emit_chain(call, {*x, *y}, {{.op = kOp, .x = 0, .y = 1}});
 }
 
 // Pooling, reductions, resizing.
@@ -525,35 +435,6 @@ const ImportTable& imports() {
       {"aten::tanh_", import_plain_activation<ActivationKind::kTanh>},
       {"aten::gelu", import_gelu},
       {"aten::gelu_", import_gelu},
-      {"aten::add.Tensor", import_add},
-      {"aten::add_.Tensor", import_add},
-      {"aten::add.Scalar", import_add},
-      {"aten::sub.Tensor", import_sub},
-      {"aten::sub_.Tensor", import_sub},
-      {"aten::sub.Scalar", import_sub},
-      {"aten::rsub.Scalar", import_rsub},
-      {"aten::mul.Tensor", import_mul},
-      {"aten::mul_.Tensor", import_mul},
-      {"aten::mul.Scalar", import_mul},
-      {"aten::div.Tensor", import_div},
-      {"aten::div_.Tensor", import_div},
-      {"aten::div.Scalar", import_div},
-      {"aten::pow.Tensor_Scalar", import_pow},
-      {"aten::pow.Tensor_Tensor", import_binary<ChainOp::kPow>},
-      {"aten::maximum", import_binary<ChainOp::kMaximum>},
-      {"aten::minimum", import_binary<ChainOp::kMinimum>},
-      {"aten::neg", import_unary<ChainOp::kNeg>},
-      {"aten::abs", import_unary<ChainOp::kAbs>},
-      {"aten::reciprocal", import_unary<ChainOp::kReciprocal>},
-      {"aten::exp", import_unary<ChainOp::kExp>},
-      {"aten::exp_", import_unary<ChainOp::kExp>},
-      {"aten::log", import_unary<ChainOp::kLog>},
-      {"aten::sqrt", import_unary<ChainOp::kSqrt>},
-      {"aten::sqrt_", import_unary<ChainOp::kSqrt>},
-      {"aten::rsqrt", import_unary<ChainOp::kRsqrt>},
-      {"aten::erf", import_unary<ChainOp::kErf>},
-      {"aten::sin", import_unary<ChainOp::kSin>},
-      {"aten::cos", import_unary<ChainOp::kCos>},
       {"aten::max_pool2d_with_indices", import_max_pool},
       {"aten::avg_pool2d", import_average_pool},
       {"aten::_adaptive_avg_pool2d", import_adaptive_average_pool},
@@ -663,9 +544,9 @@ class Importer {
 
   bool import(const Op& op) {
     if (!may_be_reordered(op)) return false;
-    if (!recording_.calls[op.call.index].live.empty())
-      return false;  // a kernel's numbers are fixed
-    CallReader call(recording_, op, graph_, imported_, memory_of_value_, needed_);
+    CallReader call(recording_, op, graph_, imported_, memory_of_value_, needed_, live_memory_);
+    if (import_elementwise(op.name, call)) return true;
+    if (!recording_.calls[op.call.index].live.empty()) return false;  // other numbers are fixed
     for (const ImportTable* table : {&imports(), &training_imports()})
       if (const auto known = table->find(op.name); known != table->end())
         return known->second(call);
@@ -709,6 +590,7 @@ class Importer {
   std::vector<MemoryId> memory_of_;  // by recorded memory
   std::vector<ValueId> last_value_;  // by recorded memory
   std::vector<bool> needed_;         // by value: somebody reads it, or it leaves the program
+  MemoryId live_memory_;             // of the imported graph, if there are live numbers
 };
 
 }  // namespace

@@ -18,6 +18,8 @@ Instance::Instance(const Plan& plan, const PlannedSchedule& planned, bool borrow
   const FrameworkDispatch dispatch;
   const Schedule& schedule = planned.built.schedule;
   arena_ = allocate_pages(schedule.arena_bytes);
+  live_numbers_.resize(plan.recording.live_values.size());
+  set_live_numbers(plan.recording.live_values);
   make_slots(planned);
   make_tasks();
   plan_fetches(schedule);
@@ -37,6 +39,7 @@ void Instance::make_slots(const PlannedSchedule& planned) {
     }
     slot.storage = unbound_storage(memory.bytes);
     if (memory.role == Role::kFolded) folded_memories_.push_back(MemoryId(i));
+    if (memory.role == Role::kLive) slot.bind(live_numbers_.data());
     if (memory.role != Role::kIntermediate) continue;
     if (memory.is_output) output_memories_.push_back(MemoryId(i));
     if (plan_.adopted[i]) {
@@ -129,7 +132,13 @@ void Instance::use(const WeightImage& weights) {
 void Instance::set_live(c10::ArrayRef<double> values) {
   if (values == c10::ArrayRef<double>(live_values_)) return;
   for (FrameworkTask* task : live_tasks_) task->set_live(values);
+  set_live_numbers(values);
   live_values_ = values.vec();
+}
+
+void Instance::set_live_numbers(c10::ArrayRef<double> values) {
+  std::transform(values.begin(), values.end(), live_numbers_.begin(),
+                 [](double value) { return static_cast<float>(value); });
 }
 
 MemoryId Instance::memory_for(OpId op, ViewId view) const {

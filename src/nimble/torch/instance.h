@@ -38,6 +38,7 @@ class Instance {
   std::vector<CallId> misfits() const;
 
  private:
+  void set_live_numbers(c10::ArrayRef<double> values);
   void make_slots(const PlannedSchedule& planned);
   void make_tasks();
   void make_framework_task(OpId op);
@@ -68,6 +69,7 @@ class Instance {
   std::vector<CallId> framework_calls_;  // beside framework_tasks_
   std::vector<FrameworkTask*> live_tasks_;
   std::vector<double> live_values_;
+  std::vector<float> live_numbers_;  // the same, as kernels read them
   std::deque<NativeTask> native_tasks_;
   std::vector<WeightUse> fetches_;     // beside native_tasks_
   std::vector<TaskBinding> bindings_;  // by OpId

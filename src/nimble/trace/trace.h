@@ -17,6 +17,7 @@ enum class Role {
   kConstant,      // made during the run by something that is not an op; never written afterwards
   kIntermediate,  // made by an op of the run; its memory is ours to plan
   kFolded,        // computed from constants ahead of time; ours, and there at every replay
+  kLive,          // numbers (float32) that every replay is told anew; ours
   kGenerator,     // the state of the random generators; has no bytes, only an order
 };
 
