@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstring>
 #include <limits>
 #include <optional>
 
@@ -16,6 +14,7 @@
 #include "nimble/schedule/many_streams.h"
 #include "nimble/schedule/one_stream.h"
 #include "nimble/schedule/verify.h"
+#include "nimble/torch/compare.h"
 #include "nimble/torch/intra_op.h"
 #include "nimble/torch/live_numbers.h"
 #include "nimble/torch/native_plan.h"
@@ -47,13 +46,6 @@ PlannedSchedule schedule_of(const Plan& plan, const StreamAssignment& assignment
   return proven(build_schedule(plan.graph, assignment, costs, plan.adopted), intra_op_threads);
 }
 
-bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  const at::Tensor x = a.resolve_conj().resolve_neg().contiguous();
-  const at::Tensor y = b.resolve_conj().resolve_neg().contiguous();
-  return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
-}
-
 // Some kernels add in an order that depends on timing or on the number of threads: that much
 // difference is not a fault.
 constexpr double kFrameworkTolerance = 1e-3;
@@ -71,46 +63,6 @@ constexpr double kNoise = 1e-5;
 constexpr double kClearlyFaster = 0.97;
 
 constexpr double kNotMeasured = std::numeric_limits<double>::max();
-
-double largest_finite(const at::Tensor& tensor) {
-  const at::Tensor magnitude = tensor.abs().to(at::kDouble);
-  return at::where(magnitude.isfinite(), magnitude, 0.0).max().item<double>();
-}
-
-int digits_of(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return 53;
-    case at::kFloat:
-      return 24;
-    case at::kHalf:
-      return 11;
-    default:
-      return 8;
-  }
-}
-
-bool agree(const at::Tensor& a, const at::Tensor& b, double tolerance = kFrameworkTolerance) {
-  if (same_bytes(a, b)) return true;
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  if (!a.is_floating_point() && !a.is_complex()) return false;
-  if (a.numel() == 0) return true;
-  const double largest = largest_finite(b);
-  return at::allclose(a, b, tolerance, tolerance * largest, /*equal_nan=*/true);
-}
-
-// What a run wrote in place of `before`. A step of training moves parameters by little, so it is
-// the change that is compared, relative to the largest one.
-bool agree_in_change(const at::Tensor& before, const at::Tensor& a, const at::Tensor& b,
-                     double tolerance) {
-  if (same_bytes(a, b)) return true;
-  if (!a.is_floating_point() || a.sizes() != before.sizes()) return agree(a, b, tolerance);
-  const at::Tensor was = before.to(at::kDouble);
-  const at::Tensor change = b.to(at::kDouble) - was;
-  const double rounding = 4 * largest_finite(b) * std::pow(2.0, 1 - digits_of(a.scalar_type()));
-  return at::allclose(a.to(at::kDouble) - was, change, tolerance,
-                      tolerance * largest_finite(change) + rounding, /*equal_nan=*/true);
-}
 
 // Other values of the same kind: in another order, and numbers up to a tenth off; not in another
 // order if `in_place`, for what has a structure (a positive definite matrix).
@@ -304,17 +256,19 @@ class Preparation {
       return "it has not always as many outputs";
     std::optional<Observed> rounded;  // what the framework gives if its inputs are rounded
     double amplified = 0;             // by how much its results then differ at most
+    double noise = 0;
     for (size_t i = 0; i < expected.outputs.size() + expected.written.size(); ++i) {
       if (result_agrees(replayed, expected, i, tolerance)) continue;
       check_on_other_values();  // what follows forgives much
       if (!rounded) {
         rounded = run_on_rounded(expected);
-        amplified = largest_response(*rounded, expected);
+        noise = kNoise * largest_output(expected);
+        amplified = largest_response(*rounded, expected, noise);
       }
       const double size = size_of_result(expected, i);
-      const double found = distance(replayed, expected, i);
-      const double own = distance(*rounded, expected, i);
-      const bool is_noise = own <= kNoise * largest_output(expected);
+      const double found = distance(result_of(replayed, i), result_of(expected, i));
+      const double own = distance(result_of(*rounded, i), result_of(expected, i));
+      const bool is_noise = own <= noise;
       // Which results move most is chance (MobileNetV2: one gradient by 16 % that a rounded run of
       // the framework moved by 0.2 %), so the most that any moves counts for all.
       const double allowed = has_backward_
@@ -330,12 +284,11 @@ class Preparation {
     return "";
   }
 
-  double largest_response(const Observed& run, const Observed& expected) const {
+  double largest_response(const Observed& run, const Observed& expected, double noise) const {
     double largest = 0;
-    const double noise = kNoise * largest_output(expected);
     for (size_t i = 0; i < expected.outputs.size() + expected.written.size(); ++i) {
       if (!result_of(expected, i).is_floating_point()) continue;
-      const double moved = distance(run, expected, i);
+      const double moved = distance(result_of(run, i), result_of(expected, i));
       if (moved > noise) largest = std::max(largest, moved / size_of_result(expected, i));
     }
     return largest;
@@ -355,13 +308,6 @@ class Preparation {
     if (i < run.outputs.size()) return largest_finite(value);
     const at::Tensor& before = before_write(run.inputs, i - run.outputs.size());
     return before.sizes() == value.sizes() ? largest_finite(value - before) : largest_finite(value);
-  }
-
-  // Not finite where one of them is not.
-  static double distance(const Observed& a, const Observed& b, size_t i) {
-    const at::Tensor& value = result_of(a, i);
-    if (value.numel() == 0) return 0;
-    return (value.to(at::kDouble) - result_of(b, i).to(at::kDouble)).abs().max().item<double>();
   }
 
   // Results are outputs and, behind them, what was written.

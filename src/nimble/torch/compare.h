@@ -1,0 +1,20 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+// How far results are from each other.
+namespace nimble {
+
+bool same_bytes(const at::Tensor& a, const at::Tensor& b);
+// Of the absolute values.
+double largest_finite(const at::Tensor& tensor);
+// The largest of all elements; not finite where an element is not.
+double distance(const at::Tensor& a, const at::Tensor& b);
+// The same bytes, or numbers that differ by `tolerance` at most, relative to the largest.
+bool agree(const at::Tensor& a, const at::Tensor& b, double tolerance);
+// What two runs wrote in place of `before`. A step of training moves parameters by little, so it is
+// the change that is compared, relative to the largest one.
+bool agree_in_change(const at::Tensor& before, const at::Tensor& a, const at::Tensor& b,
+                     double tolerance);
+
+}  // namespace nimble
