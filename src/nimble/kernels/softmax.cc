@@ -167,7 +167,8 @@ class SoftmaxLanes final : public Kernel {
 
 KernelPtr make_softmax(const SoftmaxPlan& plan) {
   const bool along = plan.input_stride == 1 && plan.output_stride == 1;
-  if (!along && !plan.safe && plan.reductions.side_by_side()) return std::make_shared<SoftmaxLanes>(plan);
+  if (!along && !plan.safe && plan.reductions.side_by_side())
+    return std::make_shared<SoftmaxLanes>(plan);
   return std::make_shared<SoftmaxRows>(plan);
 }
 
@@ -188,7 +189,9 @@ std::vector<KernelPtr> softmax_candidates(const Softmax& attributes,
   const auto rank = static_cast<int64_t>(output.sizes.size());
   const auto dim = static_cast<size_t>(attributes.dim < 0 ? attributes.dim + rank : attributes.dim);
   std::vector<bool> reduced(output.sizes.size());
-  SoftmaxPlan plan{.reductions = WholeReductions(input, output, reduced), .log = attributes.log, .safe = attributes.safe};
+  SoftmaxPlan plan{.reductions = WholeReductions(input, output, reduced),
+                   .log = attributes.log,
+                   .safe = attributes.safe};
   if (rank > 0) {
     reduced[dim] = true;
     plan.reductions = WholeReductions(input, output, reduced);
