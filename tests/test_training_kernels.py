@@ -26,6 +26,17 @@ def conv(inputs, outputs, kernel, stride=1, groups=1, bias=False, dilation=1):
     return nn.Conv2d(inputs, outputs, kernel, stride, padding, dilation, groups, bias)
 
 
+class FirstToken(nn.Module):
+    """As the head of a classifier does."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 6)
+
+    def forward(self, x):
+        return self.linear(x)[:, 0].tanh() + self.linear(x)[:, 1:3].sum(1)
+
+
 torch.manual_seed(0)
 BLOCKS = {
     "pointwise": (conv(24, 40, 1), (8, 24, 6, 6)),
@@ -53,6 +64,13 @@ BLOCKS = {
     "max pool": (nn.Sequential(conv(8, 16, 1), nn.MaxPool2d(3, 2, 1)), (4, 8, 9, 9)),
     "average pool": (nn.Sequential(conv(8, 16, 1), nn.AvgPool2d(3, 2, 1)), (4, 8, 9, 9)),
     "linear": (nn.Sequential(nn.Linear(24, 32), nn.Tanh(), nn.Linear(32, 5)), (6, 24)),
+    "layer norm": (nn.Sequential(nn.Linear(24, 33), nn.LayerNorm(33)), (3, 5, 24)),
+    "layer norm, batch of 1": (nn.Sequential(nn.Linear(7, 9), nn.LayerNorm(9)), (1, 7)),
+    "layer norm over two dims, no weights": (
+        nn.Sequential(nn.Linear(8, 6), nn.LayerNorm((5, 6), elementwise_affine=False)),
+        (4, 5, 8),
+    ),
+    "first token": (FirstToken(), (3, 5, 8)),
     "inverted residual": (
         torchvision.models.mobilenetv2.InvertedResidual(16, 16, 1, 6),
         (8, 16, 8, 8),
@@ -84,6 +102,21 @@ def test_gradients_of_a_block_equal_eager_on_other_values(name, streams):
     for ours, theirs in zip(model.state_dict().values(), eager.state_dict().values()):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
     assert engine.schedule.verify() == []
+
+
+@pytest.mark.parametrize("padding", [None, 3])
+def test_gradient_of_an_embedding_equals_eager_on_other_indices(padding):
+    torch.manual_seed(0)
+    table = nn.Embedding(11, 24, padding_idx=padding)
+    norm = nn.LayerNorm(24)
+
+    def function(ids, gradient):
+        return torch.autograd.grad(norm(table(ids)), [table.weight, norm.weight], gradient)
+
+    engine = nimble.record(function, torch.randint(11, (4, 6)), torch.randn(4, 6, 24))
+    ids, gradient = torch.randint(11, (4, 6)), torch.randn(4, 6, 24)
+    for ours, theirs in zip(engine(ids, gradient), function(ids, gradient)):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
 def small_network():

@@ -283,6 +283,7 @@ struct Reduce {
 struct Softmax {
   int64_t dim = -1;
   bool log = false;
+  bool safe = false;  // where all are -infinity, 0 instead of NaN; not with log
   bool operator==(const Softmax&) const = default;
 };
 

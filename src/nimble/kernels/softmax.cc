@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -24,6 +25,7 @@ struct SoftmaxPlan {
   int64_t input_stride = 1;  // along the reduced dim
   int64_t output_stride = 1;
   bool log = false;
+  bool safe = false;
 };
 
 }  // namespace nimble
@@ -81,6 +83,11 @@ class SoftmaxRows final : public Kernel {
     });
     // A NaN need not be seen here: its exponential makes the sum NaN.
     const auto max = hn::MaxOfLanes(d, largest);
+    if (plan_.safe && std::isinf(hn::GetLane(max)) &&
+        std::all_of(from, from + size, [](float x) { return x == -INFINITY; })) {
+      std::fill_n(to, size, 0.0f);
+      return;
+    }
     auto sum = hn::Zero(d);
     for_each_vector(size, [&](size_t i, size_t count, auto whole) HWY_ATTR {
       const auto x = load_part(from + i, count, whole);
@@ -160,7 +167,8 @@ class SoftmaxLanes final : public Kernel {
 
 KernelPtr make_softmax(const SoftmaxPlan& plan) {
   const bool along = plan.input_stride == 1 && plan.output_stride == 1;
-  if (!along && plan.reductions.side_by_side()) return std::make_shared<SoftmaxLanes>(plan);
+  if (!along && !plan.safe && plan.reductions.side_by_side())
+    return std::make_shared<SoftmaxLanes>(plan);
   return std::make_shared<SoftmaxRows>(plan);
 }
 
@@ -181,7 +189,9 @@ std::vector<KernelPtr> softmax_candidates(const Softmax& attributes,
   const auto rank = static_cast<int64_t>(output.sizes.size());
   const auto dim = static_cast<size_t>(attributes.dim < 0 ? attributes.dim + rank : attributes.dim);
   std::vector<bool> reduced(output.sizes.size());
-  SoftmaxPlan plan{.reductions = WholeReductions(input, output, reduced), .log = attributes.log};
+  SoftmaxPlan plan{.reductions = WholeReductions(input, output, reduced),
+                   .log = attributes.log,
+                   .safe = attributes.safe};
   if (rank > 0) {
     reduced[dim] = true;
     plan.reductions = WholeReductions(input, output, reduced);

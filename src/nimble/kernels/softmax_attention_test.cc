@@ -51,6 +51,16 @@ const std::vector<float> kRows = {-kInfinity, -kInfinity, -kInfinity,  //
                                   -kInfinity, 2,          2,           //
                                   -200,       0,          -1e30f};
 
+TEST(Softmax, ASafeOneIsZeroWhereAllIsHidden) {
+  compute_everywhere(Softmax{.dim = 1, .safe = true}, {dense({5, 3}), dense({5, 3})}, {kRows},
+                     [](const std::vector<float>& y) {
+                       for (size_t i : {0, 1, 2}) EXPECT_EQ(y[i], 0);
+                       for (size_t i : {3, 6, 7, 8}) EXPECT_TRUE(std::isnan(y[i])) << i;
+                       EXPECT_EQ(y[9], 0);
+                       EXPECT_FLOAT_EQ(y[10], 0.5f);
+                     });
+}
+
 TEST(Softmax, InfinitiesAndNanAreAsInTheFramework) {
   for (bool across : {false, true}) {  // the reductions lie side by side
     TensorDesc desc = dense({5, 3});

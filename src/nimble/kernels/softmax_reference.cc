@@ -27,12 +27,14 @@ void softmax_reference(const Softmax& attributes, std::span<const TensorDesc> op
     float* y = to + place(output, index);
     double max = -std::numeric_limits<double>::infinity();
     for (int64_t k = 0; k < size; ++k) max = std::fmax(max, x[k * input_stride]);
+    bool none = attributes.safe;
+    for (int64_t k = 0; k < size; ++k) none = none && x[k * input_stride] == -INFINITY;
     double sum = 0;
     for (int64_t k = 0; k < size; ++k) sum += std::exp(x[k * input_stride] - max);
     for (int64_t k = 0; k < size; ++k) {
       const double shifted = x[k * input_stride] - max;
-      y[k * output_stride] =
-          static_cast<float>(attributes.log ? shifted - std::log(sum) : std::exp(shifted) / sum);
+      const double y_k = attributes.log ? shifted - std::log(sum) : std::exp(shifted) / sum;
+      y[k * output_stride] = none ? 0 : static_cast<float>(y_k);
     }
   });
 }
@@ -60,8 +62,8 @@ std::vector<KernelCase> softmax_test_cases() {
       list.push_back(same({.dim = dim, .log = log}, dense({2, 5, 3, 7})));
       list.push_back(same({.dim = dim, .log = log}, image(2, 5, 3, 7)));
       list.push_back(same({.dim = dim, .log = log}, image(2, 21, 5, 4, 24)));
-      list.push_back({Softmax{dim, log}, {dense({2, 5, 3, 7}), image(2, 5, 3, 7)}});
-      list.push_back({Softmax{dim, log}, {image(2, 5, 3, 7), dense({2, 5, 3, 7})}});
+      list.push_back({Softmax{.dim = dim, .log = log}, {dense({2, 5, 3, 7}), image(2, 5, 3, 7)}});
+      list.push_back({Softmax{.dim = dim, .log = log}, {image(2, 5, 3, 7), dense({2, 5, 3, 7})}});
       list.push_back(same({.dim = dim, .log = log}, dense({1, 33, 1, 18})));
       list.push_back(same({.dim = dim, .log = log}, dense({2, 0, 3, 7})));
     }
@@ -72,11 +74,12 @@ std::vector<KernelCase> softmax_test_cases() {
         .dtype = float32(), .sizes = {4, 3, 9}, .strides = {80, 20, 2}, .offset = 5};
     const TensorDesc broadcast{.dtype = float32(), .sizes = {4, 3, 9}, .strides = {9, 0, 1}};
     for (int64_t dim : {0, 1, 2}) {
-      list.push_back({Softmax{dim, log}, {window, dense({4, 3, 9})}});
-      list.push_back({Softmax{dim, log}, {dense({4, 3, 9}), window}});
-      list.push_back({Softmax{dim, log}, {broadcast, dense({4, 3, 9})}});
+      list.push_back({Softmax{.dim = dim, .log = log}, {window, dense({4, 3, 9})}});
+      list.push_back({Softmax{.dim = dim, .log = log}, {dense({4, 3, 9}), window}});
+      list.push_back({Softmax{.dim = dim, .log = log}, {broadcast, dense({4, 3, 9})}});
     }
   }
+  for (int64_t dim : {0, 1, 2}) list.push_back(same({.dim = dim, .safe = true}, dense({3, 17, 5})));
   return list;
 }
 

@@ -468,7 +468,7 @@ struct PartBytes {
         columns());
   }
   ByteSet operator()(const SoftmaxGradient& softmax) const {
-    return (*this)(Softmax{softmax.dim, softmax.log});
+    return (*this)(Softmax{.dim = softmax.dim, .log = softmax.log});
   }
   ByteSet operator()(const NllLoss&) const { return all(); }
   ByteSet operator()(const NllLossGradient& gradient) const {

@@ -232,7 +232,7 @@ bool import_softmax_with(CallReader& call, bool log) {
   if (!input || !result || input->desc.sizes.empty()) return false;
   int64_t dim = call.integer(1);
   if (dim < 0) dim += static_cast<int64_t>(input->desc.sizes.size());
-  call.emit_result(Softmax{dim, log}, {*input}, *result);
+  call.emit_result(Softmax{.dim = dim, .log = log}, {*input}, *result);
   return true;
 }
 bool import_softmax(CallReader& call) {
@@ -246,8 +246,7 @@ bool import_log_softmax(CallReader& call) {
 
 bool import_layer_norm(CallReader& call) {
   const auto input = call.tensor(0);
-  const auto result = call.result();
-  if (!input || !result) return false;
+  if (!input) return false;
   LayerNorm norm;
   norm.dims = static_cast<int64_t>(call.integers(1).size());
   norm.epsilon = *call.number(4);
@@ -259,6 +258,10 @@ bool import_layer_norm(CallReader& call) {
     (i == 2 ? norm.weight : norm.bias) = true;
     inputs.push_back(*tensor);
   }
+  if (call.is_used(1) || call.is_used(2))
+    return import_layer_norm_with_statistics(call, norm, inputs);
+  const auto result = call.result();
+  if (!result) return false;
   call.emit_result(norm, inputs, *result);
   return true;
 }
@@ -547,7 +550,7 @@ class Importer {
     CallReader call(recording_, op, graph_, imported_, memory_of_value_, needed_, live_memory_);
     if (import_elementwise(op.name, call)) return true;
     if (!recording_.calls[op.call.index].live.empty()) return false;  // other numbers are fixed
-    for (const ImportTable* table : {&imports(), &training_imports()})
+    for (const ImportTable* table : {&imports(), &training_imports(), &transformer_imports()})
       if (const auto known = table->find(op.name); known != table->end())
         return known->second(call);
     return false;

@@ -17,9 +17,12 @@ using ImportTable = std::unordered_map<std::string, Import>;
 
 // Of ops that only training has; others are in import_ops.cc.
 const ImportTable& training_imports();
+const ImportTable& transformer_imports();
 // Of ops that do more in training.
 bool import_batch_norm_in_training(CallReader& call);
 bool import_max_pool_with_indices(CallReader& call, const Pool& pool);
+bool import_layer_norm_with_statistics(CallReader& call, LayerNorm norm,
+                                       const std::vector<TensorRef>& inputs);
 
 using Sizes = std::vector<int64_t>;
 
@@ -34,5 +37,8 @@ std::optional<Pool> pool_of(const CallReader& call, size_t first = 1);
 
 // Makes the call's result elementwise. The last step is the result.
 bool emit_chain(CallReader& call, std::vector<TensorRef> inputs, std::vector<ChainStep> steps);
+// Vectors [C]: the sums of `sums` over all of a chain's elements but the channels.
+void emit_sums(CallReader& call, const Chain& chain, const std::vector<TensorRef>& inputs,
+               const std::vector<int>& sums, const std::vector<TensorRef>& vectors);
 
 }  // namespace nimble

@@ -31,27 +31,6 @@ TensorRef make_vector(CallReader& call, uint32_t result, const TensorDesc& like)
   return desc ? call.make_result(result, *desc) : call.make_temporary(like);
 }
 
-// Vectors [C]: the sums of `sums` over all of a chain's elements but the channels.
-void emit_sums(CallReader& call, const Chain& chain, const std::vector<TensorRef>& inputs,
-               const std::vector<int>& sums, const std::vector<TensorRef>& vectors) {
-  const TensorDesc& image = inputs[0].desc;
-  const size_t channel_dim = image.sizes.size() == 4 ? 1 : image.sizes.size() - 1;
-  const int64_t channels = image.sizes[channel_dim];
-  const int64_t blocks = blocks_for(image);
-  std::vector<TensorRef> rows;
-  for (const TensorRef& vector : vectors) {
-    if (blocks > 1)
-      rows.push_back(call.make_temporary(row_major(image.dtype, {blocks, channels})));
-    else
-      rows.push_back({vector.memory, with_dim(vector.desc, 0)});
-  }
-  call.emit_into(ChainSums{chain, sums}, inputs, rows);
-  if (blocks == 1) return;
-  for (size_t i = 0; i < rows.size(); ++i)
-    call.emit_into(Reduce{Reduce::Kind::kSum, {0}}, {rows[i]},
-                   {{vectors[i].memory, with_dim(vectors[i].desc, 0)}});
-}
-
 // Convolutions.
 
 bool import_convolution_backward(CallReader& call) {
@@ -284,6 +263,26 @@ bool import_nll_loss_backward(CallReader& call) {
 }
 
 }  // namespace
+
+void emit_sums(CallReader& call, const Chain& chain, const std::vector<TensorRef>& inputs,
+               const std::vector<int>& sums, const std::vector<TensorRef>& vectors) {
+  const TensorDesc& image = inputs[0].desc;
+  const size_t channel_dim = image.sizes.size() == 4 ? 1 : image.sizes.size() - 1;
+  const int64_t channels = image.sizes[channel_dim];
+  const int64_t blocks = blocks_for(image);
+  std::vector<TensorRef> rows;
+  for (const TensorRef& vector : vectors) {
+    if (blocks > 1)
+      rows.push_back(call.make_temporary(row_major(image.dtype, {blocks, channels})));
+    else
+      rows.push_back({vector.memory, with_dim(vector.desc, 0)});
+  }
+  call.emit_into(ChainSums{chain, sums}, inputs, rows);
+  if (blocks == 1) return;
+  for (size_t i = 0; i < rows.size(); ++i)
+    call.emit_into(Reduce{Reduce::Kind::kSum, {0}}, {rows[i]},
+                   {{vectors[i].memory, with_dim(vectors[i].desc, 0)}});
+}
 
 const ImportTable& training_imports() {
   static const ImportTable table = {
