@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nimble.bench import competitors, measure, reference, workloads
+from nimble.bench import competitors, inference, workloads
 from nimble.bench.process import Child, ChildFailed
 
 FILES = {
@@ -127,7 +127,7 @@ def test_results(folder):
     assert list(rows_of(results)) == chosen
     for row in rows_of(results).values():
         assert row["status"] == "ok"
-        assert row["difference"] <= measure.TOLERANCE
+        assert row["difference"] <= inference.TOLERANCE
         assert 0 < row["p10_ms"] <= row["median_ms"] <= row["p90_ms"]
         assert 0 < row["speedup_p10"] <= row["speedup_p90"]
         assert row["samples"] >= 6 and row["prepare_s"] >= 0
@@ -247,10 +247,10 @@ def test_a_workload_is_the_same_in_every_process(name):
 
 def test_difference_from_eager(tmp_path):
     torch.save([torch.tensor([4.0, -8.0])], tmp_path / "outputs.pt")
-    assert reference.difference(tmp_path, [torch.tensor([4.0, -8.0])]) == 0
-    assert reference.difference(tmp_path, [torch.tensor([5.0, -8.0])]) == 1 / 8
-    assert reference.difference(tmp_path, [torch.tensor([4.0, float("nan")])]) == float("inf")
-    assert reference.difference(tmp_path, [torch.tensor([4.0])]) == float("inf")
+    assert inference.difference(tmp_path, [torch.tensor([4.0, -8.0])]) == 0
+    assert inference.difference(tmp_path, [torch.tensor([5.0, -8.0])]) == 1 / 8
+    assert inference.difference(tmp_path, [torch.tensor([4.0, float("nan")])]) == float("inf")
+    assert inference.difference(tmp_path, [torch.tensor([4.0])]) == float("inf")
 
 
 def test_every_competitor_has_the_same_names():

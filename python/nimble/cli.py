@@ -10,7 +10,7 @@ import torch
 
 import nimble
 from nimble import bench, models
-from nimble.bench import competitors, workloads
+from nimble.bench import competitors, kinds, training_workloads, workloads
 
 
 def main(argv=None):
@@ -41,9 +41,13 @@ def main(argv=None):
         "names",
         nargs="*",
         metavar="NAME",
-        type=_workload_name,
-        default=workloads.NAMES,
-        help=f"{workload_help} (default: all of these)",
+        help=f"{workload_help} (default: all of these); with --train a function that returns "
+        "(model, loss_fn, optimizer, batch), or one of: "
+        f"{' '.join(training_workloads.NAMES)}, or any other NAME@BATCH",
+    )
+    compare.add_argument("--train", action="store_true", help="whole steps of training")
+    compare.add_argument(
+        "--degrees", action="store_true", help="also the degree of concurrency of each pass"
     )
     compare.add_argument("--threads", type=int, default=torch.get_num_threads())
     compare.add_argument("--rounds", type=int, default=20, help="turns of each competitor")
@@ -62,7 +66,7 @@ def main(argv=None):
     )
     compare.add_argument("--max-autotune", action="store_true", help="torch.compile searches too")
     compare.add_argument("--quick", action="store_true", help="3 short rounds, nothing tuned")
-    compare.set_defaults(run=run_bench)
+    compare.set_defaults(run=run_bench, fail=compare.error)
 
     arguments = parser.parse_args(argv)
     return arguments.run(arguments)
@@ -137,6 +141,12 @@ def run_inspect(arguments):
 
 def run_bench(arguments):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that temporary files are removed
+    kind_name = "training" if arguments.train else "inference"
+    kind = kinds.load(kind_name)
+    try:
+        names = [n for name in arguments.names or kind.NAMES for n in kind.expand(name)]
+    except ValueError as error:
+        arguments.fail(str(error))
     options = bench.Options(
         threads=arguments.threads,
         rounds=3 if arguments.quick else arguments.rounds,
@@ -144,10 +154,12 @@ def run_bench(arguments):
         prepare_limit_s=arguments.prepare_timeout,
         tune_s=0 if arguments.quick else arguments.tune,
         max_autotune=arguments.max_autotune,
-        competitors=tuple((arguments.competitors or ",".join(competitors.NAMES)).split(",")),
+        kind=kind_name,
+        degrees=arguments.degrees,
+        competitors=tuple((arguments.competitors or ",".join(kind.COMPETITORS)).split(",")),
     )
-    progress = _Progress(bench.steps(arguments.names, options))
-    results = bench.run(arguments.names, options, progress, arguments.json, arguments.chart)
+    progress = _Progress(bench.steps(names, options))
+    results = bench.run(names, options, progress, arguments.json, arguments.chart)
     rows = [row for workload in results["workloads"] for row in workload["results"]]
     failed = any("reason" in workload for workload in results["workloads"])
     return 1 if failed or any(row["status"] == "wrong" for row in rows) else 0

@@ -4,9 +4,9 @@ Every competitor sits in a process of its own, and only one of them runs at any 
 inputs come from a seed, results are compared with eager PyTorch's, times are medians of many
 rounds in which all competitors take turns.
 
-    workloads.py      what is run
+    kinds.py          the two kinds of workload: inference.py and training.py, and what they check
+    workloads.py      what is run for inference;  training_workloads.py: what is trained
     competitors/      who runs it, one file each
-    reference.py      what the competitors of a workload share
     child.py          a competitor's process;  process.py: the parent's end of it
     measure.py        one workload: prepare, take turns, sum up
     report.py         tables;  chart.py: the bar chart

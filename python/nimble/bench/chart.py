@@ -65,8 +65,10 @@ def draw(results, prefix):
     axes.axhline(1, color="#555555", linewidth=0.8, zorder=0)
     axes.set_xticks(range(len(workloads)), [w["name"] for w in workloads], rotation=20, ha="right")
     axes.set_ylabel("times the speed of PyTorch eager")
+    kind = results.get("options", {}).get("kind", "inference")
+    what = "Whole steps of training" if kind == "training" else "Batch 1"
     axes.set_title(
-        f"Batch 1, float32, {machine['threads']} threads, {machine['processor']}", fontsize=10
+        f"{what}, float32, {machine['threads']} threads, {machine['processor']}", fontsize=10
     )
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.01)

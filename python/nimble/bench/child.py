@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 import torch
 
 import nimble
-from nimble.bench import competitors, reference, workloads
+from nimble.bench import competitors, inference, kinds
 
 #: A call shorter than this is timed together with its neighbours: reading the clock costs 50 ns.
 _SAMPLE_S = 200e-6
@@ -32,8 +32,8 @@ class Commands:
     def ready(self):
         """Once everything is imported."""
 
-    def describe(self, workload, shared, with_onnx):
-        return reference.describe(workloads.load(workload), shared, with_onnx)
+    def describe(self, kind, workload, shared, with_onnx, with_degrees):
+        return kinds.load(kind).describe(workload, shared, with_onnx, with_degrees)
 
     def fma_peak(self, threads=1):
         """GFLOP/s of each of the threads, all of them at work."""
@@ -50,23 +50,21 @@ class Commands:
                 return False
         return True
 
-    def prepare(self, workload, competitor, setting, shared):
+    def prepare(self, kind, workload, competitor, setting, shared):
+        self._kind = kinds.load(kind)
         competitor = competitors.load(competitor)
         for name in competitor.REQUIRES:
             importlib.import_module(name)
         if competitor.FROM_ONNX:
-            model, inputs = reference.onnx_path(shared), reference.inputs(shared)
+            subject, inputs = inference.onnx_path(shared), inference.saved_inputs(shared)
             before = _memory("VmRSS")
         else:
             before = _memory("VmRSS")
-            workload = workloads.load(workload)
-            model, inputs = workload.model, workload.inputs
-            del workload
+            subject, inputs = self._kind.load(workload)
 
         start = time.perf_counter()
-        self._prepared = competitor.prepare(model, inputs, setting)
-        del model
-        self._call = self._prepared.bind(inputs)
+        self._prepared = getattr(competitor, self._kind.PREPARE)(subject, inputs, setting)
+        self._call = self._kind.timed(self._prepared, inputs)
         with self._prepared.mode():
             self._call()
         prepare_s = self._prepared.prepare_s
@@ -74,23 +72,22 @@ class Commands:
             prepare_s = time.perf_counter() - start
 
         self._memory_before = before
-        peak = _memory("VmHWM") - before
-        gc.collect()
-        _reset_memory_peak()
+        # A model that is only needed to prepare is freed; what is trained is looked at later.
+        self._subject = subject if self._kind is not inference else None
         return {
             "settings": self._prepared.settings,
             "details": self._prepared.details,
             "prepare_s": prepare_s,
-            "prepare_peak_mib": peak,
+            "prepare_peak_mib": _memory("VmHWM") - before,
         }
 
-    def difference(self, shared):
-        """From eager, on inputs it was not prepared on."""
-        inputs = workloads.other_inputs(reference.inputs(shared))
-        with self._prepared.mode():
-            call = self._prepared.bind(inputs)  # held: results may lie in its memory
-            outputs = self._prepared.read(call())
-        return reference.difference(shared, outputs)
+    def check(self, shared):
+        """Against eager; nothing that is timed has run before."""
+        answer = self._kind.check(self._prepared, self._subject, shared)
+        self._subject = None
+        gc.collect()
+        _reset_memory_peak()
+        return answer
 
     def run(self, slice_s):
         """Seconds of each call, for about `slice_s`, after some that wake threads and caches."""

@@ -7,13 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from nimble.bench import competitors
+from nimble.bench import competitors, kinds
 from nimble.bench.process import Child, ChildFailed
-from nimble.bench.workloads import PAPER_SPEEDUP
-
-#: Largest difference from eager that is still rounding, as a share of the largest output.
-#: Reordered float32 sums gave up to 2e-4 (ResNet-101), bfloat16 at least 6e-3 (the MLP).
-TOLERANCE = 1e-3
 
 #: For everything but `prepare`: long enough for any that is still alive.
 _ANSWER_LIMIT_S = 600.0
@@ -32,6 +27,8 @@ class Options:
     prepare_limit_s: float = 300.0
     tune_s: float = 120.0
     max_autotune: bool = False
+    kind: str = "inference"
+    degrees: bool = False  # of concurrency, which takes recordings of their own
     competitors: tuple = competitors.NAMES
 
 
@@ -54,15 +51,19 @@ class _Match:
         self._progress = progress
         self._folder = folder
         self._cleanup = cleanup
+        self._kind = kinds.load(options.kind)
         self._shared = folder / "shared"
         self._shared.mkdir()
 
     def play(self):
         modules = {name: competitors.load(name) for name in self._options.competitors}
-        with_onnx = any(m.FROM_ONNX and competitors.is_available(m) for m in modules.values())
-        self._progress.step(f"{self._workload}: eager's results, operations, ONNX file")
+        with_onnx = any(map(self._needs_onnx, modules.values()))
+        self._progress.step(f"{self._workload}: eager's results, operations, files")
         referee = self._start("referee")
-        self._facts = self._ask(referee, "describe", self._workload, self._shared, with_onnx)
+        self._facts = self._ask(
+            referee, "describe", self._options.kind, self._workload, self._shared, with_onnx,
+            self._options.degrees,
+        )  # fmt: skip
         self._referee = referee
         self._peak = self._ask(referee, "fma_peak")
 
@@ -83,6 +84,10 @@ class _Match:
         self._peak = max(self._peak, self._ask(referee, "fma_peak"))
         return self._sum_up(rows, rounds, whole)
 
+    def _needs_onnx(self, module):
+        able = competitors.is_available(module) and hasattr(module, self._kind.PREPARE)
+        return able and module.FROM_ONNX
+
     def _start(self, name):
         folder = self._folder / name
         folder.mkdir()
@@ -97,6 +102,8 @@ class _Match:
     def _prepare(self, name, module, row):
         if lacking := competitors.missing(module):
             raise _Missing(f"not installed: {', '.join(lacking)}")
+        if not hasattr(module, self._kind.PREPARE):
+            raise _Missing(f"does not do {self._options.kind}")
         if module.FROM_ONNX and self._facts["onnx_error"]:
             raise ChildFailed(self._facts["onnx_error"])
         child = self._start(name)
@@ -108,14 +115,15 @@ class _Match:
             max_autotune=options.max_autotune,
             folder=self._folder / name,
         )
-        question = "prepare", self._workload, name, setting, self._shared
+        question = "prepare", options.kind, self._workload, name, setting, self._shared
         row |= self._ask(child, *question, limit_s=options.prepare_limit_s)
         if module.FROM_ONNX:
             row["prepare_s"] += self._facts["onnx_s"]
-        row["difference"] = self._ask(child, "difference", self._shared)
-        if not row["difference"] <= TOLERANCE:
+        row |= self._ask(child, "check", self._shared)
+        if not row["difference"] <= row["tolerance"]:
             row["status"] = "wrong"
-            row["reason"] = f"differs from eager by {row['difference']:.1e} of the largest output"
+            row["reason"] = f"differs from eager by {row['difference']:.1e}, more than "
+            row["reason"] += f"{row['tolerance']:.1e}"
         return child
 
     def _cores_are_whole(self, wait_s=_CORES_LIMIT_S):
@@ -157,14 +165,12 @@ class _Match:
             rows[name]["share_of_peak"] = facts["flops"] / seconds / (threads * self._peak * 1e9)
         return {
             "name": self._workload,
-            "inputs": facts["inputs"],
-            "flops": facts["flops"],
-            "parameters": facts["parameters"],
+            **{name: fact for name, fact in facts.items() if not name.startswith("onnx_")},
             "fma_peak_gflops_per_thread": self._peak,
             "rounds_played": len(whole),
             "rounds_with_whole_cores": sum(whole),
             "rounds_counted": sum(whole) if enough else len(whole),
-            "paper_speedup": PAPER_SPEEDUP.get(self._workload),
+            "paper_speedup": self._kind.PAPER_SPEEDUP.get(self._workload),
             "results": list(rows.values()),
             **_against_fastest_peer(rows),
         }

@@ -18,6 +18,15 @@ def model_in(memory_format, model):
     return model.to(memory_format=_FORMATS[memory_format])
 
 
+def job_in(memory_format, job):
+    """Converts the model of a job and its optimizer's state in place."""
+    model_in(memory_format, job.model)
+    for state in job.optimizer.state.values():
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and value.dim() == 4:
+                state[name] = value.contiguous(memory_format=_FORMATS[memory_format])
+
+
 def inputs_in(memory_format, inputs):
     return tuple(
         x.contiguous(memory_format=_FORMATS[memory_format]) if x.dim() == 4 else x for x in inputs

@@ -14,6 +14,12 @@ def of_workload(workload):
         return f"\n{workload['name']}: {workload['reason']}\n"
     lines = ["", _title(workload), _COLUMNS]
     lines += [_line(row) for row in workload["results"]]
+    if degrees := workload.get("degrees"):
+        text = ", ".join(f"{name.replace('_', ' + ')} {d or 'refused'}" for name, d in degrees.items())
+        lines.append(f"  degree of concurrency: {text}")
+    if moves := workload.get("moves_of_losses"):
+        text = ", ".join(f"{name.replace('_', ' ')} {move:.0e}" for name, move in moves.items())
+        lines.append(f"  check: losses; what moves eager's by how much: {text}")
     if workload["fastest_peer"]:
         ratios = [
             f"{name} {ratio:.2f}x that"
@@ -36,14 +42,14 @@ def of_all(results):
         return ""
     widths = {name: max(9, len(label)) for name, label in labels.items()}
     head = "".join(f"  {label:>{widths[name]}}" for name, label in labels.items())
-    lines = [f"\n{'x eager':<18}{'eager ms':>9}{head}  {'x best peer':>11}  {'paper':>6}"]
+    lines = [f"\n{'x eager':<20}{'eager ms':>9}{head}  {'x best peer':>11}  {'paper':>6}"]
     for workload in workloads:
         rows = {row["competitor"]: row for row in workload["results"]}
         cells = "".join(f"  {_speedup(rows[name]):>{widths[name]}}" for name in labels)
         ours = workload["nimble_many_streams_to_fastest_peer"]
         eager_ms = rows.get("eager", {}).get("median_ms")
         lines.append(
-            f"{workload['name']:<18}{_number(eager_ms, '9.3f')}{cells}"
+            f"{workload['name']:<20}{_number(eager_ms, '9.3f')}{cells}"
             f"  {_number(ours, '11.2f')}  {_number(workload['paper_speedup'], '6.2f')}"
         )
     machine = results["machine"]

@@ -1,13 +1,12 @@
-"""What is run: the paper's networks, BERT-base, an MLP, or a function of the user's."""
+"""What is run for inference: the paper's networks, BERT-base, an MLP, or a function of the user's."""
 
-import importlib
-import sys
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from nimble import models
+from nimble.bench import kinds
 
 #: Times the speed of PyTorch on a V100, batch 1: the Nimble paper's inference figure.
 PAPER_SPEEDUP = {
@@ -39,16 +38,8 @@ def load(name):
         return Workload(name, net.build(), (torch.randn(1, 3, net.image_size, net.image_size),))
     if name in _OTHERS:
         return Workload(name, *_OTHERS[name]())
-    module, _, function = name.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    model, inputs = getattr(importlib.import_module(module), function)()
+    model, inputs = kinds.of_user(name)
     return Workload(name, model, inputs if isinstance(inputs, tuple) else (inputs,))
-
-
-def other_inputs(inputs):
-    """Inputs that are as valid as these, but different: prepared on one, checked on the other."""
-    return tuple(torch.empty_like(x).copy_(x.flip(tuple(range(x.dim())))) for x in inputs)
 
 
 class LastHiddenState(nn.Module):

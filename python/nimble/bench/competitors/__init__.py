@@ -1,9 +1,10 @@
-"""The competitors: one file each, with the same four names in it.
+"""The competitors: one file each, with the same names in it.
 
     LABEL       how tables and charts call it
     REQUIRES    modules that must be installed
     FROM_ONNX   whether it takes the path of an ONNX file instead of the model
     prepare(model, inputs, setting) -> Prepared
+    prepare_training(job, batch, setting) -> Prepared      if it trains; see training_workloads.Job
 
 A file is imported by the parent too, `prepare` runs in a process of its own: so a library is
 imported in there. `nimble bench --competitors` also takes modules of yours with these names.
@@ -23,6 +24,7 @@ import torch
 PEERS = ("eager", "torch_compile", "onnxruntime", "openvino", "executorch", "tvm")
 OURS = ("nimble_one_stream", "nimble_many_streams")
 NAMES = (*PEERS, *OURS)
+TRAINERS = ("eager", "torch_compile", *OURS)
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Prepared:
     read: Callable = as_tensors
     settings: str = ""
     mode: Callable[[], AbstractContextManager] = torch.no_grad  # around the calls
+    same_draws: bool = True  # whether `torch.manual_seed` gives it eager's random numbers
     details: dict = field(default_factory=dict)  # numbers of this competitor only, for the JSON
     prepare_s: float | None = None  # if `prepare` also tried what it did not keep
 

@@ -9,3 +9,4 @@ REQUIRES = ()
 FROM_ONNX = False
 
 prepare = functools.partial(nimble_one_stream.prepare, streams="auto")
+prepare_training = functools.partial(nimble_one_stream.prepare_training, streams="auto")

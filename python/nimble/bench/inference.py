@@ -1,4 +1,7 @@
-"""What all competitors of one workload share, made once: inputs, eager's results, an ONNX file."""
+"""Inference: a model in eval mode on one input, and its results against eager's.
+
+What all competitors share is made once: inputs, eager's results, an ONNX file.
+"""
 
 import time
 import warnings
@@ -7,16 +10,38 @@ from pathlib import Path
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+import nimble
+from nimble.bench import competitors, workloads
 from nimble.bench.competitors import as_tensors
-from nimble.bench.workloads import other_inputs
+
+NAMES = workloads.NAMES
+COMPETITORS = competitors.NAMES
+PREPARE = "prepare"
+PAPER_SPEEDUP = workloads.PAPER_SPEEDUP
+
+#: Largest difference from eager that is still rounding, as a share of the largest output.
+#: Reordered float32 sums gave up to 2e-4 (ResNet-101), bfloat16 at least 6e-3 (the MLP).
+TOLERANCE = 1e-3
 
 
-def describe(workload, folder, with_onnx):
+def expand(name):
+    if ":" not in name and name not in NAMES:
+        known = ", ".join(NAMES)
+        raise ValueError(f"{name!r} is neither module:function nor one of {known}")
+    return (name,)
+
+
+def load(name):
+    workload = workloads.load(name)
+    return workload.model, workload.inputs
+
+
+def describe(name, folder, with_onnx, with_degrees):
     """Writes what they share into the folder; returns facts about the workload."""
-    model, inputs = workload.model, workload.inputs
+    model, inputs = load(name)
     torch.save(inputs, folder / "inputs.pt")
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        outputs = as_tensors(model(*other_inputs(inputs)))
+        outputs = as_tensors(model(*_other_inputs(inputs)))
     torch.save(outputs, folder / "outputs.pt")
 
     facts = {
@@ -26,6 +51,9 @@ def describe(workload, folder, with_onnx):
         "onnx_s": None,
         "onnx_error": None,
     }
+    if with_degrees:
+        engine = nimble.Nimble(model, kernels="torch", streams=1).prepare(*inputs)
+        facts["degrees"] = {"forward": engine.schedule.degree}
     if with_onnx:
         start = time.perf_counter()
         try:
@@ -36,8 +64,25 @@ def describe(workload, folder, with_onnx):
     return facts
 
 
-def inputs(folder):
+def timed(prepared, inputs):
+    return prepared.bind(inputs)
+
+
+def check(prepared, subject, folder):
+    """On inputs that it was not prepared on."""
+    with prepared.mode():
+        call = prepared.bind(_other_inputs(saved_inputs(folder)))  # results may lie in its memory
+        outputs = prepared.read(call())
+    return {"difference": difference(folder, outputs), "tolerance": TOLERANCE}
+
+
+def saved_inputs(folder):
     return torch.load(folder / "inputs.pt")
+
+
+def _other_inputs(inputs):
+    """Inputs that are as valid as these, but different: prepared on one, checked on the other."""
+    return tuple(torch.empty_like(x).copy_(x.flip(tuple(range(x.dim())))) for x in inputs)
 
 
 def onnx_path(folder):
