@@ -77,7 +77,9 @@ FAKE_EXPORT cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t, cudnnRNNDescrip
   size_t of_input = size_t(r.hidden) * r.inputs_of(layer),
          of_state = size_t(r.hidden) * r.outputs();
   int rows = r.hidden, columns = r.outputs();
-  *matrix_address = *bias_address = nullptr;
+  // The caller may ask for one of the two only.
+  if (matrix_address) *matrix_address = nullptr;
+  if (bias_address) *bias_address = nullptr;
   if (id < r.gates) {
     offset += id * of_input;
     columns = r.inputs_of(layer);
@@ -89,12 +91,12 @@ FAKE_EXPORT cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t, cudnnRNNDescrip
     rows = r.projected;
     columns = r.hidden;
   }
-  *get(matrix) = {r.type, {1, rows, columns}, {rows * columns, columns, 1}};
-  *matrix_address = base + offset * size_of(r.type);
+  if (matrix) *get(matrix) = {r.type, {1, rows, columns}, {rows * columns, columns, 1}};
+  if (matrix_address) *matrix_address = base + offset * size_of(r.type);
   if (r.biased && id < 2 * r.gates) {
     size_t at = r.matrix_elements() + size_t(2 * r.gates * layer + id) * r.hidden;
-    *get(bias) = {r.type, {1, r.hidden, 1}, {r.hidden, 1, 1}};
-    *bias_address = base + at * size_of(r.type);
+    if (bias) *get(bias) = {r.type, {1, r.hidden, 1}, {r.hidden, 1, 1}};
+    if (bias_address) *bias_address = base + at * size_of(r.type);
   }
   return CUDNN_STATUS_SUCCESS;
 }
