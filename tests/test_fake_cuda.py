@@ -396,4 +396,4 @@ print(len(captured.nodes))
 )
 def test_network_is_captured(name, training):
     out = run_on_fake_cuda(NETWORK.format(name=name, training=training, build=MODELS[name]))
-    assert int(out) > 5
+    assert int(out) >= 5
