@@ -167,6 +167,7 @@ class Program:
             raise Refused(
                 "cannot replay this program: which gradients it leaves depends on values"
             )
+        _C.join_outputs_from(len(outputs))
         return [*outputs, *(t for t, same in zip(left, stays) if not same)]
 
     def _live_in_last_run(self, flat_inputs):

@@ -19,6 +19,7 @@ class GraphBuilder {
     for (ViewId view : trace_.outputs) graph_.outputs.push_back({value_of(view).memory, view});
     // Only the last memory of an output buffer leaves the program.
     for (const Port& port : graph_.outputs) graph_.memories[port.memory.index].is_output = true;
+    graph_.first_joint_output = trace_.first_joint_output;
     graph_.edges = find_hazards(graph_);
     return std::move(graph_);
   }

@@ -90,6 +90,7 @@ struct Graph {
                             // sorted; what transitivity gives may be left out
   std::vector<Port> inputs;
   std::vector<Port> outputs;
+  size_t first_joint_output = SIZE_MAX;  // as in the trace
   std::vector<Update> updates;
   std::vector<Op> constant_ops;  // need only constants: run ahead of time, in this order, into
                                  // memories of role kFolded

@@ -17,6 +17,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("refuse_recording", &nimble::refuse_recording);
   module.def("peek", &nimble::peek);
   module.def("carry_gradients", &nimble::carry_gradients);
+  module.def("join_outputs_from", &nimble::join_outputs_from);
   module.def("existed_before_recording", &nimble::existed_before_recording);
   // A list of (is a list, numbers, which live values they are).
   module.def("announce_live",

@@ -23,11 +23,24 @@ Task make_task(const Graph& graph, const Op& op) {
   return task;
 }
 
-bool is_planned(const Graph& graph, MemoryId id, const std::vector<bool>& unplanned_memories) {
+enum class Plan { kNone, kIntermediate, kResult };
+
+// By memory: what is to be known of it.
+std::vector<Plan> plans_of(const Graph& graph, const std::vector<bool>& unplanned_memories) {
   NIMBLE_ASSERT(unplanned_memories.empty() || unplanned_memories.size() == graph.memories.size());
-  const Memory& memory = graph.memories[id.index];
-  return memory.role == Role::kIntermediate && !memory.is_output &&
-         (unplanned_memories.empty() || !unplanned_memories[id.index]);
+  std::vector<Plan> plans(graph.memories.size(), Plan::kNone);
+  for (size_t i = 0; i < plans.size(); ++i)
+    if (graph.memories[i].role == Role::kIntermediate && !graph.memories[i].is_output)
+      plans[i] = Plan::kIntermediate;
+  const size_t joint = std::min(graph.first_joint_output, graph.outputs.size());
+  for (size_t i = joint; i < graph.outputs.size(); ++i)
+    if (const uint32_t memory = graph.outputs[i].memory.index;
+        graph.memories[memory].role == Role::kIntermediate)
+      plans[memory] = Plan::kResult;
+  for (size_t i = 0; i < joint; ++i) plans[graph.outputs[i].memory.index] = Plan::kNone;
+  for (size_t i = 0; i < unplanned_memories.size(); ++i)
+    if (unplanned_memories[i]) plans[i] = Plan::kNone;
+  return plans;
 }
 
 // Puts the steps on their streams with the fewest waits that cover every edge.
@@ -136,12 +149,13 @@ BuiltSchedule build_schedule(const Graph& graph, const StreamAssignment& assignm
   for (const Task& task : schedule.tasks)
     for (const Touch& touch : task.touches) is_used[touch.memory.index] = true;
   std::vector<ArenaRequest> requests;
+  const std::vector<Plan> plans = plans_of(graph, unplanned_memories);
   for (size_t i = 0; i < graph.memories.size(); ++i) {
     const Memory& memory = graph.memories[i];
     schedule.placements.push_back(
         {.bytes = memory.bytes, .order_only = memory.role == Role::kGenerator});
-    if (is_planned(graph, MemoryId(i), unplanned_memories) && is_used[i])
-      requests.push_back({MemoryId(i), memory.bytes});
+    if (plans[i] != Plan::kNone && is_used[i])
+      requests.push_back({MemoryId(i), memory.bytes, plans[i] == Plan::kResult});
   }
   built.memory = plan_memory(schedule, requests);
   if (schedule.arena_bytes <= options.memory_limit_bytes || options.expected.order.empty())
@@ -154,6 +168,7 @@ BuiltSchedule build_schedule(const Graph& graph, const StreamAssignment& assignm
 
 MemoryUses planned_memory_uses(const Graph& graph, const std::vector<bool>& unplanned_memories) {
   MemoryUses uses;
+  const std::vector<Plan> plans = plans_of(graph, unplanned_memories);
   for (const Memory& memory : graph.memories) {
     // As much as it will take of the arena.
     uses.bytes.push_back((memory.bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment);
@@ -162,7 +177,7 @@ MemoryUses planned_memory_uses(const Graph& graph, const std::vector<bool>& unpl
     auto& memories = uses.memories.emplace_back();
     for (const Operand& operand : op.operands)
       if ((operand.reads || operand.writes) && !graph.bytes_touched(operand).empty() &&
-          is_planned(graph, operand.memory, unplanned_memories))
+          plans[operand.memory.index] != Plan::kNone)
         memories.push_back(operand.memory.index);
     std::sort(memories.begin(), memories.end());
     memories.erase(std::unique(memories.begin(), memories.end()), memories.end());

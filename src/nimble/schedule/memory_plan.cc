@@ -59,7 +59,8 @@ struct Block {
   size_t bytes = 0;  // rounded up to the alignment
   size_t wanted_bytes = 0;
   uint32_t begin = UINT32_MAX;  // in serial order: from its first task
-  uint32_t end = 0;             // to behind its last one
+  uint32_t end = 0;             // to behind its last one; a result: behind the last of all
+  bool is_result = false;
 
   size_t lifetime() const { return end - begin; }
 };
@@ -72,14 +73,17 @@ std::vector<Block> make_blocks(const Schedule& schedule, const std::vector<TaskI
     NIMBLE_ASSERT(request.memory.index < blocks.size(), "memory ", request.memory.index);
     const size_t rounded = (request.bytes + alignment - 1) / alignment * alignment;
     blocks[request.memory.index] = {
-        .memory = request.memory, .bytes = rounded, .wanted_bytes = request.bytes};
+        .memory = request.memory,
+        .bytes = rounded,
+        .wanted_bytes = request.bytes,
+        .is_result = request.is_result};
   }
   for (uint32_t at = 0; at < order.size(); ++at) {
     for (const Touch& touch : schedule.tasks[order[at].index].touches) {
       if (touch.bytes.empty()) continue;
       Block& block = blocks[touch.memory.index];
       block.begin = std::min(block.begin, at);
-      block.end = at + 1;
+      block.end = block.is_result ? static_cast<uint32_t>(order.size()) : at + 1;
     }
   }
   std::erase_if(blocks, [](const Block& block) { return block.bytes == 0 || block.end == 0; });
@@ -111,7 +115,8 @@ void add_conflict(Conflicts& conflicts, uint32_t a, uint32_t b) {
 }
 
 // A block ends before another if all who use the other know, at their start, that the last step
-// of each stream that uses the first is done. It can only do so if it begins first, too.
+// of each stream that uses the first is done. It can only do so if it begins first, too. A result
+// never ends.
 Conflicts conflicts_by_order(const Schedule& schedule, const Clocks& clocks,
                              const std::vector<Block>& blocks) {
   const size_t streams = schedule.streams.size();
@@ -139,7 +144,8 @@ Conflicts conflicts_by_order(const Schedule& schedule, const Clocks& clocks,
         in_use[earlier] |= static_cast<uint32_t>(last[earlier] > known);
     }
     for (uint32_t earlier = 0; earlier < later; ++earlier)
-      if (in_use[earlier] != 0) add_conflict(conflicts, earlier, later);
+      if (in_use[earlier] != 0 || blocks[earlier].is_result)
+        add_conflict(conflicts, earlier, later);
   }
   return conflicts;
 }
@@ -166,9 +172,11 @@ Conflicts conflicts_by_time(const Schedule& schedule, const ExpectedTimes& expec
   return conflicts;
 }
 
+constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
+
 struct Packing {
   std::vector<size_t> offsets;  // by block
-  size_t bytes = std::numeric_limits<size_t>::max();
+  size_t bytes = kNowhere;
 };
 
 enum class Fit { kLowest, kTightest };
@@ -179,11 +187,20 @@ enum class Fit { kLowest, kTightest };
 //      no order is best for every program, and packing is cheap.
 //   2. From the best: what lies on top goes first, and everything is packed again.
 //
+// Results lie one behind the other from the start on, and nothing across their end.
 // Ends when it takes no more than all that is in use at once, or has tried for long enough.
 class Packer {
  public:
   Packer(const std::vector<Block>& blocks, const Conflicts& conflicts, size_t lower_bound)
-      : blocks_(blocks), conflicts_(conflicts), lower_bound_(lower_bound) {}
+      : blocks_(blocks), conflicts_(conflicts), lower_bound_(lower_bound) {
+    for (Node block = 0; block < blocks_.size(); ++block) {
+      if (!blocks_[block].is_result) continue;
+      results_.push_back({result_bytes_, result_bytes_ + blocks_[block].bytes, block});
+      result_bytes_ += blocks_[block].bytes;
+    }
+  }
+
+  size_t result_bytes() const { return result_bytes_; }
 
   Packing run() && {
     try_orders();
@@ -195,6 +212,11 @@ class Packer {
   static constexpr size_t kAttempts = 100;
   static constexpr size_t kMostWork = 20'000'000;  // blocks looked at: some 50 ms
   using Node = uint32_t;
+  struct Placed {
+    size_t begin;
+    size_t end;
+    Node block;
+  };
 
   bool goes_on() const { return best_.bytes > lower_bound_ && work_ < kMostWork; }
 
@@ -220,6 +242,7 @@ class Packer {
     if (!goes_on()) return;
     std::vector<Node> order(blocks_.size());
     std::iota(order.begin(), order.end(), 0);
+    std::erase_if(order, [&](Node block) { return blocks_[block].is_result; });
     std::stable_sort(order.begin(), order.end(), goes_first);
     for (Fit fit : {Fit::kLowest, Fit::kTightest}) {
       Packing packing = pack(order, fit, best_.bytes);
@@ -237,6 +260,7 @@ class Packer {
       return best_.offsets[block] + blocks_[block].bytes == best_.bytes;
     };
     const auto top = std::find_if(order.begin(), order.end(), on_top);
+    if (top == order.end()) return;  // a result
     // Sometimes only half of the way, so that not the same few take turns.
     const auto way = (top - order.begin()) >> (attempt % 4);
     std::rotate(top - way, top, top + 1);
@@ -248,11 +272,16 @@ class Packer {
     }
   }
 
+  // The first place from `from` on that does not lie across the end of the results.
+  size_t on_one_side(size_t from, size_t bytes) const {
+    return from < result_bytes_ && from + bytes > result_bytes_ ? result_bytes_ : from;
+  }
+
   // Places blocks one after another. Gives up when it needs `limit`.
   Packing pack(const std::vector<Node>& order, Fit fit, size_t limit) {
-    constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
-    Packing packing{std::vector<size_t>(blocks_.size(), kNowhere), 0};
-    placed_.clear();
+    Packing packing{std::vector<size_t>(blocks_.size(), kNowhere), result_bytes_};
+    placed_ = results_;
+    for (const Placed& result : results_) packing.offsets[result.block] = result.begin;
     for (Node block : order) {
       const size_t bytes = blocks_[block].bytes;
       size_t free_from = 0;
@@ -260,6 +289,7 @@ class Packer {
       size_t tightest = kNowhere;
       for (const Placed& other : placed_) {
         if (!conflicts_.test(block, other.block)) continue;
+        free_from = on_one_side(free_from, bytes);
         if (other.begin >= free_from + bytes && other.begin - free_from < tightest) {
           tightest = other.begin - free_from;
           offset = free_from;
@@ -268,7 +298,7 @@ class Packer {
         free_from = std::max(free_from, other.end);
       }
       work_ += placed_.size();
-      if (offset == kNowhere) offset = free_from;
+      if (offset == kNowhere) offset = on_one_side(free_from, bytes);
       packing.offsets[block] = offset;
       packing.bytes = std::max(packing.bytes, offset + bytes);
       if (packing.bytes >= limit) return {};
@@ -282,14 +312,11 @@ class Packer {
   const std::vector<Block>& blocks_;
   const Conflicts& conflicts_;
   size_t lower_bound_;
+  std::vector<Placed> results_;
+  size_t result_bytes_ = 0;
   Packing best_;
   std::vector<Node> order_;  // that gave the best
   Fit fit_ = Fit::kLowest;
-  struct Placed {
-    size_t begin;
-    size_t end;
-    Node block;
-  };
   std::vector<Placed> placed_;  // so far, by `begin`
   size_t work_ = 0;
 };
@@ -310,10 +337,12 @@ size_t most_bytes_live(const std::vector<Block>& blocks, size_t tasks, size_t Bl
 void place_blocks(Schedule& schedule, const std::vector<ArenaRequest>& requests,
                   const std::vector<Block>& blocks, const Conflicts& conflicts) {
   const size_t lower_bound = most_bytes_live(blocks, schedule.tasks.size(), &Block::bytes);
-  const Packing packing = Packer(blocks, conflicts, lower_bound).run();
+  Packer packer(blocks, conflicts, lower_bound);
+  schedule.result_bytes = packer.result_bytes();
+  const Packing packing = std::move(packer).run();
   for (const ArenaRequest& request : requests) {
     Placement& placement = schedule.placements[request.memory.index];
-    placement = {.in_arena = true, .offset = 0, .bytes = request.bytes};
+    placement = {.in_arena = true, .is_result = request.is_result, .bytes = request.bytes};
   }
   for (size_t i = 0; i < blocks.size(); ++i)
     schedule.placements[blocks[i].memory.index].offset = packing.offsets[i];

@@ -13,6 +13,7 @@ namespace nimble {
 struct ArenaRequest {
   MemoryId memory;
   size_t bytes = 0;
+  bool is_result = false;  // handed out after the last task
 };
 
 struct MemoryPlanStats {
@@ -24,6 +25,7 @@ inline constexpr size_t kArenaAlignment = 64;
 // Gives each request an offset in one arena and writes it to `schedule.placements` and
 // `schedule.arena_bytes`. Two memories share bytes only if, under the schedule's partial order,
 // every task that touches one happens before every task that touches the other.
+// Results come first, one behind the other; until they are written, others may use their place.
 // `schedule.placements` must have an entry for every memory; tasks and streams must be complete.
 MemoryPlanStats plan_memory(Schedule& schedule, const std::vector<ArenaRequest>& requests,
                             size_t alignment = kArenaAlignment);

@@ -85,6 +85,54 @@ TEST(PlanMemory, MemoriesWithoutBytesOrUsesTakeNoRoomFromOthers) {
   EXPECT_EQ(schedule.arena_bytes, 64u);
 }
 
+TEST(PlanMemory, OthersUseAPlaceOfAResultOnlyBeforeItIsWritten) {
+  // Memory 0 is the result of task 1; 1 is used before it, 2 behind it.
+  Schedule schedule = serial_schedule({{1}, {0}, {2}}, 3);
+  std::vector<ArenaRequest> requests = requests_of({64, 64, 64});
+  requests[0].is_result = true;
+  const MemoryPlanStats stats = plan_memory(schedule, requests);
+  EXPECT_EQ(stats.lower_bound_bytes, 128u);
+  EXPECT_EQ(schedule.result_bytes, 64u);
+  EXPECT_EQ(schedule.arena_bytes, 128u);
+  EXPECT_TRUE(schedule.placements[0].is_result);
+  EXPECT_EQ(schedule.placements[1].offset, 0u);
+  EXPECT_EQ(schedule.placements[2].offset, 64u);
+  EXPECT_EQ(verify_schedule(schedule), std::vector<std::string>());
+
+  schedule.placements[2].offset = 0;
+  EXPECT_EQ(verify_schedule(schedule).size(), 1u);
+}
+
+TEST(PlanMemory, NothingLiesAcrossTheEndOfTheResults) {
+  Schedule schedule = serial_schedule({{1}, {0}}, 2);
+  std::vector<ArenaRequest> requests = requests_of({64, 128});
+  requests[0].is_result = true;
+  plan_memory(schedule, requests);
+  EXPECT_EQ(schedule.placements[1].offset, 64u);
+  EXPECT_EQ(schedule.arena_bytes, 192u);
+  EXPECT_EQ(verify_schedule(schedule), std::vector<std::string>());
+
+  schedule.placements[1].offset = 0;
+  EXPECT_EQ(verify_schedule(schedule).size(), 1u);
+  schedule.placements[1].offset = 64;
+  schedule.placements[0].offset = 128;
+  EXPECT_EQ(verify_schedule(schedule).size(), 1u);
+}
+
+TEST(PlanMemory, RandomProgramsWithResultsOnTwoStreamsAreProven) {
+  std::mt19937 rng(19);
+  for (int round = 0; round < 100; ++round) {
+    Graph graph = testing::random_graph(rng, 60);
+    graph.first_joint_output = 0;
+    StreamAssignment assignment;
+    assignment.streams.resize(2);
+    for (uint32_t op = 0; op < graph.ops.size(); ++op) assignment.streams[rng() % 2].push_back(op);
+    const BuiltSchedule built = build_schedule(graph, assignment, {});
+    EXPECT_EQ(verify_schedule(built.schedule), std::vector<std::string>());
+    EXPECT_GE(built.schedule.arena_bytes, built.memory.lower_bound_bytes);
+  }
+}
+
 TEST(PlanMemory, RefusesAScheduleThatNeverEnds) {
   Schedule schedule = serial_schedule({{0}}, 1);
   schedule.streams[0][0].waits = {{StreamId(0), 0}};

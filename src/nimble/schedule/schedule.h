@@ -39,6 +39,7 @@ struct Step {
 // Where a memory is. `in_arena` false: somewhere else (an input, a weight, an output), alone.
 struct Placement {
   bool in_arena = false;
+  bool is_result = false;  // in use until after the last task, in the results' part of the arena
   size_t offset = 0;
   size_t bytes = 0;
   bool order_only = false;  // no bytes; every pair of touches is ordered (a random generator)
@@ -51,6 +52,9 @@ struct Schedule {
   std::vector<std::vector<Step>> streams;
   std::vector<Placement> placements;  // by MemoryId
   size_t arena_bytes = 0;
+  // The arena's first bytes, which are handed out after a replay: each has them in other memory.
+  // No placement lies across their end.
+  size_t result_bytes = 0;
 
   size_t wait_count() const;
 };

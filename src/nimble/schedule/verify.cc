@@ -217,6 +217,11 @@ class Verifier {
                ") lies outside the arena of ", schedule_.arena_bytes, " bytes");
         continue;
       }
+      const size_t results = schedule_.result_bytes;
+      if (place.is_result ? place.offset + place.bytes > results
+                          : place.offset < results && place.offset + place.bytes > results)
+        report("memory ", memory, " at [", place.offset, ", +", place.bytes,
+               ") lies across the end of the results at ", results);
       if (place.bytes > 0 && !uses_[memory].empty()) by_offset.push_back(memory);
     }
     std::sort(by_offset.begin(), by_offset.end(), [&](uint32_t a, uint32_t b) {
@@ -239,8 +244,10 @@ class Verifier {
            name(uses_[b].back().task), ")");
   }
 
-  // Everybody who uses `b` knows at its start that the last use of `a` on each stream is done.
+  // Everybody who uses `b` knows at its start that the last use of `a` on each stream is done. That
+  // of a result never is.
   bool all_before(uint32_t a, uint32_t b) const {
+    if (schedule_.placements[a].is_result) return false;
     const size_t streams = schedule_.streams.size();
     const uint32_t* last = last_use_.data() + a * streams;
     const uint32_t* known = known_by_all_.data() + b * streams;

@@ -292,7 +292,7 @@ size_t Engine::peak_bytes() const {
       last_use[operand.memory.index] = static_cast<int>(i);
   for (size_t m = 0; m < graph.memories.size(); ++m)
     if (graph.memories[m].is_output && graph.memories[m].role == Role::kIntermediate &&
-        !plan_->adopted[m])
+        !plan_->adopted[m] && !schedule().placements[m].in_arena)
       fixed += graph.memories[m].bytes;
   size_t held = 0;
   size_t most = 0;

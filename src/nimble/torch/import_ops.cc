@@ -476,6 +476,7 @@ class Importer {
         last_value_(graph.memories.size()),
         needed_(graph.values.size()) {
     imported_.views = graph.views;
+    imported_.first_joint_output = graph.first_joint_output;
     std::vector<bool> is_output(graph.memories.size());
     for (const Port& port : graph.outputs) is_output[port.memory.index] = true;
     for (size_t v = 0; v < graph.values.size(); ++v) {

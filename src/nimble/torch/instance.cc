@@ -17,10 +17,12 @@ Instance::Instance(const Plan& plan, const PlannedSchedule& planned, bool borrow
       tensors_(plan.graph.views.size()) {
   const FrameworkDispatch dispatch;
   const Schedule& schedule = planned.built.schedule;
-  arena_ = allocate_pages(schedule.arena_bytes);
+  arena_ = allocate_pages(schedule.arena_bytes - schedule.result_bytes);
+  results_ = std::make_shared<ResultMemory>(schedule.result_bytes);
   live_numbers_.resize(plan.recording.live_values.size());
   set_live_numbers(plan.recording.live_values);
   make_slots(planned);
+  if (borrowed_outputs_) bind_results();
   make_tasks();
   plan_fetches(schedule);
   staging_.resize(plan_.graph.inputs.size());
@@ -45,6 +47,9 @@ void Instance::make_slots(const PlannedSchedule& planned) {
     if (plan_.adopted[i]) {
       adopted_memories_.push_back(MemoryId(i));
       slot.released_after_last_use = !memory.is_output;
+    } else if (const Placement& place = schedule.placements[i];
+               place.in_arena && (place.is_result || place.offset < schedule.result_bytes)) {
+      placed_results_.push_back({&slot, place.offset, place.is_result});
     } else if (memory.is_output) {
       if (!borrowed_outputs_) continue;
       slot.owner =
@@ -52,7 +57,7 @@ void Instance::make_slots(const PlannedSchedule& planned) {
               .storage();
       slot.bind(slot.owner.mutable_data());
     } else {
-      slot.home = arena_.get() + schedule.placements[i].offset;
+      slot.home = arena_.get() + (place.offset - schedule.result_bytes);
       slot.bind(slot.home);
     }
   }
@@ -230,11 +235,28 @@ bool Instance::is_own_output(const at::Tensor& input) const {
   });
 }
 
+// Memory that the last results are not in, unless nobody holds them any more.
+void Instance::bind_results() {
+  if (placed_results_.empty()) return;
+  const ResultMemory::Block block = results_->take();
+  for (const PlacedResult& result : placed_results_) {
+    MemorySlot& slot = *result.slot;
+    std::byte* place = block.get() + result.offset;
+    slot.bind(place);
+    if (result.leaves) {
+      slot.owner = storage_in(block, result.offset, slot.storage.nbytes());
+    } else {
+      slot.home = place;
+    }
+  }
+}
+
 void Instance::bind_outputs() {
   if (borrowed_outputs_) return;
+  bind_results();
   for (MemoryId memory : output_memories_) {
-    if (plan_.adopted[memory.index]) continue;
     MemorySlot& slot = slots_[memory.index];
+    if (plan_.adopted[memory.index] || slot.owner) continue;
     const size_t bytes = slot.storage.nbytes();
     c10::Allocator* allocator = c10::GetCPUAllocator();
     slot.owner = c10::Storage(c10::make_intrusive<c10::StorageImpl>(

@@ -13,6 +13,7 @@
 #include "nimble/torch/memory_slot.h"
 #include "nimble/torch/native_task.h"
 #include "nimble/torch/plan.h"
+#include "nimble/torch/result_memory.h"
 #include "nimble/torch/weights.h"
 
 namespace nimble {
@@ -53,6 +54,7 @@ class Instance {
 
   void bind_inputs(c10::ArrayRef<at::Tensor> inputs);
   void bind_outputs();
+  void bind_results();
   bool is_own_output(const at::Tensor& input) const;
   std::vector<at::Tensor> collect_outputs(c10::ArrayRef<at::Tensor> inputs);
   at::Tensor collect(const Port& port, bool is_whole_tensor, c10::ArrayRef<at::Tensor> inputs);
@@ -63,7 +65,8 @@ class Instance {
   const Plan& plan_;
   const int intra_op_threads_;
   const bool borrowed_outputs_;
-  PageMemory arena_;
+  PageMemory arena_;  // without the results
+  std::shared_ptr<ResultMemory> results_;
   std::deque<MemorySlot> slots_;  // by MemoryId
   std::deque<FrameworkTask> framework_tasks_;
   std::vector<CallId> framework_calls_;  // beside framework_tasks_
@@ -77,6 +80,12 @@ class Instance {
   uint64_t weights_ = 0;                                               // which image is in use
   std::vector<std::vector<std::pair<MemoryId, at::Tensor>>> tensors_;  // by ViewId
   std::vector<MemoryId> output_memories_;  // intermediates that leave; each once
+  struct PlacedResult {
+    MemorySlot* slot;
+    size_t offset;
+    bool leaves;  // or is overwritten by one that does
+  };
+  std::vector<PlacedResult> placed_results_;
   std::vector<MemoryId> adopted_memories_;
   std::vector<at::Tensor> staging_;  // by input; where its strides differ from the recorded
   std::unique_ptr<Replayer> replayer_;

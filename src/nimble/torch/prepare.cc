@@ -181,11 +181,17 @@ class Preparation {
     return options_.streams == 1 && !uses_native_ ? 1 : options_.threads;
   }
 
-  // What the framework needed at most, less the outputs, which are not in the arena.
+  // What the framework needed at most, less the outputs that are not in the arena.
   size_t memory_limit() const {
+    const Graph& graph = result_.plan->graph;
     size_t outputs = 0;
-    for (const Memory& memory : result_.plan->graph.memories)
-      if (memory.is_output && memory.role == Role::kIntermediate) outputs += memory.bytes;
+    std::vector<bool> counted(graph.memories.size());
+    for (size_t i = 0; i < std::min(graph.first_joint_output, graph.outputs.size()); ++i) {
+      const uint32_t id = graph.outputs[i].memory.index;
+      if (graph.memories[id].role == Role::kIntermediate && !counted[id])
+        outputs += graph.memories[id].bytes;
+      counted[id] = true;
+    }
     const size_t peak = recording_.trace.framework_peak_bytes;
     return peak > outputs ? peak - outputs : 0;
   }

@@ -117,6 +117,8 @@ class Recorder {
     for (const at::Tensor& leaf : leaves) carried_.insert(leaf.unsafeGetTensorImpl());
   }
 
+  void join_outputs_from(size_t first) { recording_.trace.first_joint_output = first; }
+
   bool existed_before(const at::Tensor& tensor) const {
     return tensor.has_storage() && !allocations_->is_live(tensor.storage().data());
   }
@@ -530,6 +532,10 @@ void leave_module() {
 
 void announce_live(std::vector<LiveArgument> arguments) {
   if (Recorder* recorder = Recorder::current()) recorder->announce_live(std::move(arguments));
+}
+
+void join_outputs_from(size_t first) {
+  if (Recorder* recorder = Recorder::current()) recorder->join_outputs_from(first);
 }
 
 void carry_gradients(const std::vector<at::Tensor>& leaves) {

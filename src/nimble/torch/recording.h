@@ -84,6 +84,9 @@ void refuse_recording(const std::string& what, const std::string& why);
 
 // Gradients that the run leaves in these tensors are seen to by whoever records it.
 void carry_gradients(const std::vector<at::Tensor>& leaves);
+// Of the program that is being recorded on this thread: from this output on, nobody holds one
+// without the others.
+void join_outputs_from(size_t first);
 // Whether the run that is recorded on this thread found the tensor, or made it.
 bool existed_before_recording(const at::Tensor& tensor);
 

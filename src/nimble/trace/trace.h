@@ -53,6 +53,9 @@ struct Trace {
   std::vector<Call> calls;
   std::vector<ViewId> inputs;
   std::vector<ViewId> outputs;
+  // From this output on they are held and dropped together (gradients): they may share a storage's
+  // memory. All of them by themselves otherwise.
+  size_t first_joint_output = SIZE_MAX;
   size_t framework_peak_bytes = 0;  // the most memory the recorded run held at once
 
   const Buffer& buffer_of(ViewId view) const { return buffers[views[view.index].buffer.index]; }
