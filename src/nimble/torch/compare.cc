@@ -61,7 +61,7 @@ double largest_finite(const at::Tensor& tensor) {
     for (int64_t i = 0; i < x.size; ++i) {
       const float magnitude = std::abs(x.data[i]);
       largest = magnitude <= std::numeric_limits<float>::max() && magnitude > largest ? magnitude
-                                                                                     : largest;
+                                                                                      : largest;
     }
     return largest;
   }
@@ -99,12 +99,16 @@ bool agree(const at::Tensor& a, const at::Tensor& b, double tolerance) {
   return true;
 }
 
+double rounding_of_change(const at::Tensor& changed) {
+  return 4 * largest_finite(changed) * std::pow(2.0, 1 - digits_of(changed.scalar_type()));
+}
+
 bool agree_in_change(const at::Tensor& before, const at::Tensor& a, const at::Tensor& b,
                      double tolerance) {
   if (same_bytes(a, b)) return true;
   if (!a.is_floating_point() || a.sizes() != before.sizes()) return agree(a, b, tolerance);
   if (b.sizes() != a.sizes() || b.scalar_type() != a.scalar_type()) return false;
-  const double rounding = 4 * largest_finite(b) * std::pow(2.0, 1 - digits_of(a.scalar_type()));
+  const double rounding = rounding_of_change(b);
   if (is_float(a) && is_float(before)) {
     const Floats was(before);
     const Floats x(a);

@@ -12,6 +12,8 @@ double largest_finite(const at::Tensor& tensor);
 double distance(const at::Tensor& a, const at::Tensor& b);
 // The same bytes, or numbers that differ by `tolerance` at most, relative to the largest.
 bool agree(const at::Tensor& a, const at::Tensor& b, double tolerance);
+// By how much a change of numbers as large as these can be off because they are rounded.
+double rounding_of_change(const at::Tensor& changed);
 // What two runs wrote in place of `before`. A step of training moves parameters by little, so it is
 // the change that is compared, relative to the largest one.
 bool agree_in_change(const at::Tensor& before, const at::Tensor& a, const at::Tensor& b,

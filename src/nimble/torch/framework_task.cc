@@ -1,5 +1,7 @@
 #include "nimble/torch/framework_task.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 
 #include "nimble/base/error.h"
@@ -81,6 +83,11 @@ void FrameworkTask::plan_allocation(uint32_t index, MemorySlot& slot) {
   while (at < planned_.size() && planned_[at].index < index) ++at;
   planned_.insert(planned_.begin() + at, {index, slot.storage.nbytes(), nullptr});
   planned_slots_.insert(planned_slots_.begin() + at, &slot);
+}
+
+void FrameworkTask::run_in_grad_mode(void* task) {
+  const at::AutoGradMode on(true);
+  static_cast<FrameworkTask*>(task)->run();
 }
 
 void FrameworkTask::run() {

@@ -32,7 +32,7 @@ class FrameworkTask {
   template <class TensorAt, class SlotAt>
   FrameworkTask(const RecordedCall& call, const CallBinding& binding, const TensorAt& tensor_at,
                 const SlotAt& slot_at)
-      : op_(binding.op) {
+      : op_(binding.op), grad_mode_(call.grad_mode) {
     arguments_ = call.arguments;
     for (const TensorSlot& slot : call.tensors) place(slot, tensor_at(slot));
     for (const LiveSlot& slot : call.live) own(slot);
@@ -53,9 +53,10 @@ class FrameworkTask {
   // Numbers that the next runs are given; by live value.
   void set_live(c10::ArrayRef<double> values);
   bool has_live() const { return !live_.empty(); }
-  void run();
   void release_after(MemorySlot& slot) { releases_.push_back(&slot); }
+  // Threads that replay have grad mode off, so that only tasks that want it on set it.
   TaskBinding binding() {
+    if (grad_mode_) return {run_in_grad_mode, this};
     return {[](void* task) { static_cast<FrameworkTask*>(task)->run(); }, this};
   }
 
@@ -72,6 +73,8 @@ class FrameworkTask {
     at::Tensor expected;  // same sizes and strides
   };
 
+  void run();
+  static void run_in_grad_mode(void* task);
   void place(const TensorSlot& slot, at::Tensor tensor);
   void own(const LiveSlot& slot);
   void resolve_kernel();
@@ -82,6 +85,7 @@ class FrameworkTask {
   void take(const at::Tensor& result, const Made& place);
 
   c10::OperatorHandle op_;
+  bool grad_mode_;
   const c10::KernelFunction* kernel_ = nullptr;  // none: the dispatcher has to look
   torch::jit::Stack arguments_;
   torch::jit::Stack stack_;

@@ -18,6 +18,7 @@
 #include "nimble/torch/intra_op.h"
 #include "nimble/torch/live_numbers.h"
 #include "nimble/torch/native_plan.h"
+#include "nimble/torch/rounding.h"
 #include "nimble/torch/saved_state.h"
 #include "nimble/torch/tensor_conversion.h"
 
@@ -51,13 +52,6 @@ PlannedSchedule schedule_of(const Plan& plan, const StreamAssignment& assignment
 constexpr double kFrameworkTolerance = 1e-3;
 constexpr double kNativeTolerance = 1e-4;    // of our kernels, relative to the largest output
 constexpr double kWinogradTolerance = 1e-3;  // likewise, if the user allows them
-constexpr double kRoundingFactor = 16;       // of how the framework itself responds to rounding
-constexpr double kMostRounding = 1e-2;
-// Backward passes amplify more. Gradients of ResNet-50 at batch 32 moved by up to 3 % when the
-// inputs were rounded differently; signs that flip in front of a relu are the likely reason.
-constexpr double kMostRoundingOfGradients = 0.25;
-// Gradients that are zero but for rounding: what moves them is so little beside the largest one.
-constexpr double kNoise = 1e-5;
 // Several streams in place of one. Near a tie one measurement says little: Inception-v3 was once
 // kept on two streams and then took 33 instead of 31 ms.
 constexpr double kClearlyFaster = 0.97;
@@ -78,14 +72,6 @@ at::Tensor other_values(const at::Tensor& tensor, bool in_place) {
   return copy;
 }
 
-// A run: what it was given, and what it gave.
-struct Observed {
-  std::vector<at::Tensor> inputs;
-  std::vector<double> live;  // numbers that it was given
-  std::vector<at::Tensor> outputs;
-  std::vector<at::Tensor> written;
-};
-
 class Preparation {
  public:
   Preparation(Recording recording, const std::vector<at::Tensor>& inputs, const Options& options,
@@ -99,15 +85,16 @@ class Preparation {
     for (const at::Tensor& input : inputs) inputs_.push_back(copy_with_strides(input));
     for (const at::Tensor& tensor : recording_.written_externals) state_.save(tensor.storage());
     for (const at::Generator& generator : recording_.generators) state_.save(generator);
-    recorded_ = {inputs_, recording_.live_values, recording_.outputs, recording_.written};
     externals_before_ = copies_of(written_tensors(recording_, {}));
+    recorded_ = {inputs_, recording_.live_values, recording_.outputs, before_writes(inputs_),
+                 recording_.written};
   }
 
   void plan() {
     const Clock::time_point start = Clock::now();
-    std::vector<ResultPolicy> policies = best_policies(recording_);
-    while (!try_plan(policies)) {
-      if (!demote(policies))
+    policies_ = best_policies(recording_);
+    while (!try_plan()) {
+      if (!demote())
         throw Refused(message("cannot replay this program: ", difference_,
                               ". It does something that is not a tensor operation"));
     }
@@ -260,65 +247,22 @@ class Preparation {
     const Observed replayed = run_on_copies(instance, expected.inputs, expected.live);
     if (replayed.outputs.size() != expected.outputs.size())
       return "it has not always as many outputs";
-    std::optional<Observed> rounded;  // what the framework gives if its inputs are rounded
-    double amplified = 0;             // by how much its results then differ at most
-    double noise = 0;
-    for (size_t i = 0; i < expected.outputs.size() + expected.written.size(); ++i) {
+    std::optional<Observed> rounded;
+    std::optional<RoundingResponse> response;
+    for (size_t i = 0; i < expected.results(); ++i) {
       if (result_agrees(replayed, expected, i, tolerance)) continue;
       check_on_other_values();  // what follows forgives much
       if (!rounded) {
         rounded = run_on_rounded(expected);
-        noise = kNoise * largest_output(expected);
-        amplified = largest_response(*rounded, expected, noise);
+        response.emplace(expected, *rounded, has_backward_);
       }
-      const double size = size_of_result(expected, i);
-      const double found = distance(result_of(replayed, i), result_of(expected, i));
-      const double own = distance(result_of(*rounded, i), result_of(expected, i));
-      const bool is_noise = own <= noise;
-      // Which results move most is chance (MobileNetV2: one gradient by 16 % that a rounded run of
-      // the framework moved by 0.2 %), so the most that any moves counts for all.
-      const double allowed = has_backward_
-                                 ? std::min(kRoundingFactor * amplified, kMostRoundingOfGradients)
-                                 : std::min(kRoundingFactor * own / size, kMostRounding);
-      if (found <= allowed * size) continue;
-      if (has_backward_ && is_noise && found <= kRoundingFactor * own) continue;
+      if (response->explains(replayed, i)) continue;
       return message("with our kernels ", name_of_result(i), " is not within ", tolerance,
-                     " of the framework's, relative to the largest number: ", found / size,
-                     " (the framework's own moves by ", has_backward_ ? amplified : own / size,
-                     " if its inputs are rounded differently)");
+                     " of the framework's, relative to the largest number: ",
+                     response->error(replayed, i), " (the framework's own moves by ",
+                     response->own(i), " if inputs and parameters are rounded differently)");
     }
     return "";
-  }
-
-  double largest_response(const Observed& run, const Observed& expected, double noise) const {
-    double largest = 0;
-    for (size_t i = 0; i < expected.outputs.size() + expected.written.size(); ++i) {
-      if (!result_of(expected, i).is_floating_point()) continue;
-      const double moved = distance(result_of(run, i), result_of(expected, i));
-      if (moved > noise) largest = std::max(largest, moved / size_of_result(expected, i));
-    }
-    return largest;
-  }
-
-  static double largest_output(const Observed& run) {
-    double largest = 0;
-    for (const at::Tensor& output : run.outputs)
-      if (output.is_floating_point() && output.numel() > 0)
-        largest = std::max(largest, largest_finite(output));
-    return largest;
-  }
-
-  // The largest number of an output, or by which something was changed.
-  double size_of_result(const Observed& run, size_t i) const {
-    const at::Tensor& value = result_of(run, i);
-    if (i < run.outputs.size()) return largest_finite(value);
-    const at::Tensor& before = before_write(run.inputs, i - run.outputs.size());
-    return before.sizes() == value.sizes() ? largest_finite(value - before) : largest_finite(value);
-  }
-
-  // Results are outputs and, behind them, what was written.
-  static const at::Tensor& result_of(const Observed& run, size_t i) {
-    return i < run.outputs.size() ? run.outputs[i] : run.written[i - run.outputs.size()];
   }
 
   std::string name_of_result(size_t i) const {
@@ -339,14 +283,16 @@ class Preparation {
     if (i < outputs)
       return recording_.output_is_uninitialised[i] ||
              agree(run.outputs[i], expected.outputs[i], tolerance);
-    return agree_in_change(before_write(expected.inputs, i - outputs), run.written[i - outputs],
-                           expected.written[i - outputs], tolerance);
+    i -= outputs;
+    return agree_in_change(expected.before[i], run.written[i], expected.written[i], tolerance);
   }
 
-  const at::Tensor& before_write(const std::vector<at::Tensor>& inputs, size_t i) const {
-    for (size_t input = 0; input < inputs.size(); ++input)
-      if (recording_.input_is_written[input] && i-- == 0) return inputs[input];
-    return externals_before_[i];
+  std::vector<at::Tensor> before_writes(const std::vector<at::Tensor>& inputs) const {
+    std::vector<at::Tensor> before;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (recording_.input_is_written[i]) before.push_back(inputs[i]);
+    before.insert(before.end(), externals_before_.begin(), externals_before_.end());
+    return before;
   }
 
   // The first result that is not as expected, or empty.
@@ -364,28 +310,35 @@ class Preparation {
 
   Observed run_on_copies(Instance& instance, const std::vector<at::Tensor>& inputs,
                          const std::vector<double>& live) {
-    const SavedState::Checkpoint checkpoint(state_);
     Observed run;
     for (const at::Tensor& input : inputs) run.inputs.push_back(copy_with_strides(input));
-    instance.set_live(live);
-    run.outputs = copies_of(instance.run(run.inputs));
-    run.written = copies_of(written_tensors(recording_, run.inputs));
+    run.live = live;
+    replay(instance, recording_, run);
     return run;
   }
 
-  // What the framework gives if the inputs are rounded differently. Some programs amplify that on
-  // values they were not made for.
+  // What the framework gives if inputs and parameters are rounded differently. The user's stay as
+  // they are: others may read them meanwhile.
   Observed run_on_rounded(const Observed& expected) {
-    std::vector<at::Tensor> rounded;
+    const Plan plan(std::make_shared<Recording>(on_rounded_copies(recording_)), policies_);
+    Instance instance(plan, result_.schedule, options_.borrowed_outputs);
+    Observed run;
     for (const at::Tensor& input : expected.inputs) {
-      at::Tensor copy = copy_with_strides(input);
-      if (copy.scalar_type() == at::kFloat) {
-        const at::Tensor signs = at::arange(copy.numel(), at::kDouble).view(copy.sizes()) * 0.618;
-        copy.mul_(at::frac(signs).sub_(0.5).mul_(0x1p-22).add_(1));
-      }
-      rounded.push_back(copy);
+      run.inputs.push_back(copy_with_strides(input));
+      if (input.scalar_type() == at::kFloat) round_differently(run.inputs.back().storage());
     }
-    return run_on_copies(*result_.instance, rounded, expected.live);
+    run.live = expected.live;
+    run.before = copies_of(written_tensors(plan.recording, run.inputs));
+    replay(instance, plan.recording, run);
+    return run;
+  }
+
+  // Fills in what the run gave.
+  void replay(Instance& instance, const Recording& recording, Observed& run) {
+    const SavedState::Checkpoint checkpoint(state_);
+    instance.set_live(run.live);
+    run.outputs = copies_of(instance.run(run.inputs));
+    run.written = copies_of(written_tensors(recording, run.inputs));
   }
 
   // Than the present instance.
@@ -401,6 +354,7 @@ class Preparation {
     std::vector<at::Tensor> copies;
     for (const at::Tensor& input : run.inputs) copies.push_back(copy_with_strides(input));
     run.outputs = copies_of(function(copies));
+    run.before = before_writes(run.inputs);
     const at::NoGradGuard no_grad;
     run.written = copies_of(written_tensors(recording_, copies));
   }
@@ -428,17 +382,17 @@ class Preparation {
 
   // Some call did not do with its results what its policy says: the next one for those calls that
   // are known, the safest for all if none is. False if there is nothing left to try.
-  bool demote(std::vector<ResultPolicy>& policies) const {
-    const std::vector<ResultPolicy> before = policies;
-    if (misfits_.empty()) policies.assign(policies.size(), ResultPolicy::kAdoption);
-    for (CallId call : misfits_) policies[call.index] = ResultPolicy::kAdoption;
-    return policies != before;
+  bool demote() {
+    const std::vector<ResultPolicy> before = policies_;
+    if (misfits_.empty()) policies_.assign(policies_.size(), ResultPolicy::kAdoption);
+    for (CallId call : misfits_) policies_[call.index] = ResultPolicy::kAdoption;
+    return policies_ != before;
   }
 
   // Plans on one stream and replays once; false if that differs from the recorded run.
-  bool try_plan(const std::vector<ResultPolicy>& policies) {
+  bool try_plan() {
     result_.instance.reset();
-    result_.plan = std::make_unique<Plan>(shared_recording_, policies);
+    result_.plan = std::make_unique<Plan>(shared_recording_, policies_);
     const std::vector<double> no_costs(result_.plan->graph.ops.size(), 0.0);
     result_.schedule =
         schedule_of(*result_.plan, single_stream(result_.plan->graph), no_costs, options_.threads);
@@ -557,6 +511,7 @@ class Preparation {
   std::optional<Observed> on_others_;         // a run of the program on other values
   std::vector<at::Tensor> externals_before_;  // what the program writes, as it was
   SavedState state_;
+  std::vector<ResultPolicy> policies_;  // of the framework's plan, by CallId
   Prepared result_;
   std::vector<CallId> misfits_;
   std::string difference_;

@@ -2,6 +2,7 @@
 // the two ends share its state.
 
 #include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
@@ -208,6 +209,7 @@ class Recorder {
     call->source = source_here();
     if (!arguments_are_plain(*name, arguments, call->source)) return nullptr;
     call->recorded.live = live_.find_in(arguments);
+    call->recorded.grad_mode = at::GradMode::is_enabled();
     watch_gradients(arguments);
     if (has_absolute_offset(*op, arguments)) note_absolute_offset(*call, arguments[0].toTensor());
     if (semantics.only_changes_metadata)

@@ -40,6 +40,7 @@ struct RecordedCall {
   std::vector<TensorSlot> tensors;     // which go here
   std::vector<ResultSlot> results;
   std::vector<LiveSlot> live = {};
+  bool grad_mode = false;  // as it was: some kernels then keep more for a backward pass
 };
 
 // A trace with what only the framework can hold.

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "nimble/torch/recording.h"
+
+namespace nimble {
+
+// A run: what it was given, and what it gave. Results are outputs and, behind them, what was
+// written.
+struct Observed {
+  std::vector<at::Tensor> inputs;
+  std::vector<double> live;  // numbers that it was given
+  std::vector<at::Tensor> outputs;
+  std::vector<at::Tensor> before;   // what it was to write
+  std::vector<at::Tensor> written;  // the same, then
+
+  size_t results() const { return outputs.size() + written.size(); }
+  const at::Tensor& result(size_t i) const {
+    return i < outputs.size() ? outputs[i] : written[i - outputs.size()];
+  }
+};
+
+// Changes single precision by about one unit in the last place, up or down.
+void round_differently(const c10::Storage& floats);
+
+// The same program on copies of what it found, with parameters rounded differently.
+Recording on_rounded_copies(const Recording& recording);
+
+// How a program of the framework responds to rounding: some amplify it, on values they were not
+// made for, and some results are nothing else (the gradient of a bias that cancels out).
+class RoundingResponse {
+ public:
+  // `rounded` is `expected` from inputs and parameters that were rounded differently.
+  RoundingResponse(const Observed& expected, const Observed& rounded, bool has_backward);
+
+  // Whether a result of a run on the same inputs is as near as other rounding would leave it.
+  bool explains(const Observed& run, size_t result) const;
+  // By how much it is off, and by how much rounding alone moves it, relative to its size.
+  double error(const Observed& run, size_t result) const;
+  double own(size_t result) const;
+
+ private:
+  // Of a run on the same inputs.
+  double difference(const Observed& run, size_t result) const;
+  double size(size_t result) const;
+
+  const Observed& expected_;
+  bool has_backward_;
+  std::vector<double> moved_;  // by result
+  double noise_ = 0;           // what moves by less may be nothing but rounding
+  double amplified_ = 0;       // by how much results differ at most, relative to their size
+};
+
+}  // namespace nimble
