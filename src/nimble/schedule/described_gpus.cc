@@ -1,5 +1,11 @@
 #include "nimble/schedule/described_gpus.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
+#include <string_view>
+
 #include "nimble/base/error.h"
 
 namespace nimble {
@@ -11,8 +17,8 @@ Gpu v100() {
   Gpu gpu;
   gpu.name = "v100";
   gpu.sms = 80;
-  // A guess: 2 blocks of 256 threads are 4 warps for each of an SM's 4 schedulers.
-  gpu.blocks_per_sm = 2;
+  // Blocks of 256 threads: 2048 threads on an SM.
+  gpu.blocks_per_sm = 8;
   // A guess: convolutions that fill the GPU reach 70 % of its peak.
   gpu.flops_per_ns = 0.7 * 15700;
   // What microbenchmarks reach, as remembered: 83 % of the data sheet.
@@ -33,11 +39,53 @@ Gpu v100() {
   return gpu;
 }
 
+struct Number {
+  std::string_view name;
+  double Gpu::*member;
+};
+constexpr Number kNumbers[] = {
+    {"flops_per_ns", &Gpu::flops_per_ns},
+    {"bytes_per_ns", &Gpu::bytes_per_ns},
+    {"sm_bytes_per_ns", &Gpu::sm_bytes_per_ns},
+    {"kernel_latency_ns", &Gpu::kernel_latency_ns},
+    {"step_ns", &Gpu::step_ns},
+    {"wait_ns", &Gpu::wait_ns},
+    {"eager_op_ns", &Gpu::eager_op_ns},
+    {"graph_launch_ns", &Gpu::graph_launch_ns},
+};
+
+double Gpu::*number_called(std::string_view name) {
+  std::string known;
+  for (const Number& number : kNumbers) {
+    if (number.name == name) return number.member;
+    known += message(' ', number.name);
+  }
+  throw UserError(message("a GPU has no '", name, "'; it has:", known));
+}
+
+double positive(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != 0 || !std::isfinite(value) || value <= 0)
+    throw UserError(message("'", text, "' is not a positive number"));
+  return value;
+}
+
 }  // namespace
 
-Gpu described_gpu(const std::string& name) {
-  if (name == "v100") return v100();
-  throw UserError(message("no GPU called '", name, "' is described; there is: v100"));
+Gpu described_gpu(const std::string& description) {
+  std::istringstream parts(description);
+  std::string part;
+  std::getline(parts, part, ',');
+  if (part != "v100")
+    throw UserError(message("no GPU called '", part, "' is described; there is: v100"));
+  Gpu gpu = v100();
+  while (std::getline(parts, part, ',')) {
+    const size_t equals = std::min(part.find('='), part.size());
+    double Gpu::*const member = number_called(part.substr(0, equals));
+    gpu.*member = positive(part.substr(std::min(equals + 1, part.size())));
+  }
+  return gpu;
 }
 
 }  // namespace nimble

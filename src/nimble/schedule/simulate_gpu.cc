@@ -55,13 +55,13 @@ class Simulation {
       finish_waves();
       take_events();
       place_blocks();
-      share_bandwidth();
+      share_gpu();
     }
     NIMBLE_ASSERT(finished_ == tasks_.size(), "the streams lock up");
     run_.total_ns = now_;
     if (now_ > 0) {
       run_.idle_share = 1 - active_ns_ / now_;
-      run_.sm_share = taken_ns_ / (now_ * gpu_.places());
+      run_.sm_share = taken_ns_ / (now_ * gpu_.sms);
     }
     return run_;
   }
@@ -85,8 +85,9 @@ class Simulation {
   void advance(double next) {
     const double passed = next - now_;
     if (running_ > 0) active_ns_ += passed;
+    // Blocks go to SMs that have none as long as there are such.
+    taken_ns_ += passed * std::min(gpu_.sms, gpu_.places() - free_);
     for (Wave& wave : waves_) {
-      taken_ns_ += passed * wave.blocks;
       // What ends now must end, whatever rounding says.
       wave.left = end_of(wave) <= next * (1 + 1e-12) ? 0 : wave.left - passed * wave.rate;
     }
@@ -143,34 +144,40 @@ class Simulation {
     }
   }
 
+  void share_gpu() {
+    for (Wave& wave : waves_) {
+      const GpuTask& task = tasks_[wave.task];
+      const double blocks = std::max(1U, task.blocks);
+      const double by_flops =
+          task.flops > 0 ? gpu_.flops_per_ns / gpu_.sms / (task.flops / blocks) : kNever;
+      const double by_bytes =
+          task.bytes > 0 ? gpu_.sm_bytes_per_ns / (task.bytes / blocks) : kNever;
+      wave.rate = std::min(by_flops, by_bytes);
+    }
+    share(gpu_.flops_per_ns, &GpuTask::flops);
+    share(gpu_.bytes_per_ns, &GpuTask::bytes);
+  }
+
   // Water filling: those that want the least first, each at most an equal share of what is left.
-  void share_bandwidth() {
+  void share(double capacity, double GpuTask::*work) {
     struct Demand {
-      double bytes_per_ns;  // of one block
+      double of_block;
       Wave* wave;
     };
     std::vector<Demand> demands;
     double blocks = 0;
     for (Wave& wave : waves_) {
       const GpuTask& task = tasks_[wave.task];
-      const double count = std::max(1U, task.blocks);
-      const double flops = task.flops / count;
-      const double bytes = task.bytes / count;
-      const double by_flops = flops > 0 ? gpu_.flops_per_ns / gpu_.places() / flops : kNever;
-      const double by_bytes =
-          bytes > 0 ? gpu_.sm_bytes_per_ns / gpu_.blocks_per_sm / bytes : kNever;
-      wave.rate = std::min(by_flops, by_bytes);
-      if (bytes <= 0) continue;
-      demands.push_back({wave.rate * bytes, &wave});
+      if (task.*work <= 0) continue;
+      demands.push_back({wave.rate * (task.*work) / std::max(1U, task.blocks), &wave});
       blocks += wave.blocks;
     }
     std::sort(demands.begin(), demands.end(),
-              [](const Demand& a, const Demand& b) { return a.bytes_per_ns < b.bytes_per_ns; });
-    double left = gpu_.bytes_per_ns;
+              [](const Demand& a, const Demand& b) { return a.of_block < b.of_block; });
     for (const Demand& demand : demands) {
-      const double given = std::min(demand.bytes_per_ns, left / blocks);
-      demand.wave->rate *= given / demand.bytes_per_ns;
-      left -= given * demand.wave->blocks;
+      const double given = std::min(demand.of_block, capacity / blocks);
+      demand.wave->rate *= given / demand.of_block;
+      capacity -= given * demand.wave->blocks;
       blocks -= demand.wave->blocks;
     }
   }
@@ -192,7 +199,7 @@ class Simulation {
   size_t finished_ = 0;
   double now_ = 0;
   double active_ns_ = 0;
-  double taken_ns_ = 0;  // summed over places
+  double taken_ns_ = 0;  // summed over SMs
   GpuRun run_;
 };
 

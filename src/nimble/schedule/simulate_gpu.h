@@ -8,12 +8,12 @@
 
 namespace nimble {
 
-// A GPU on paper. Its SMs have places for blocks; a block takes one place and at most an equal
-// share of the arithmetic, so that a kernel with few blocks leaves the rest to others.
+// A GPU on paper. Its SMs have places for blocks. A block at work can have all that one SM does if
+// it is alone there, so that a kernel with few blocks leaves the other SMs to others.
 struct Gpu {
   std::string name;
   uint32_t sms = 1;
-  uint32_t blocks_per_sm = 1;    // that keep an SM busy
+  uint32_t blocks_per_sm = 1;    // places
   double flops_per_ns = 1;       // of all SMs
   double bytes_per_ns = 1;       // of the memory
   double sm_bytes_per_ns = 1;    // what one SM can draw of that
@@ -41,7 +41,7 @@ struct GpuInterval {
 struct GpuRun {
   double total_ns = 0;               // from the host's first call on
   double idle_share = 0;             // of that: no kernel was running
-  double sm_share = 0;               // places taken, of all places over that time
+  double sm_share = 0;               // of the SMs over that time: those that had a block
   std::vector<GpuInterval> kernels;  // by task
 };
 
@@ -53,7 +53,8 @@ GpuRun simulate_eager(const Gpu& gpu, const std::vector<GpuTask>& tasks);
 //
 //   - A kernel starts when its stream and its waits let it, and its blocks are then given places:
 //     kernels in the order they started, blocks wherever a place is free.
-//   - Blocks at work share the bandwidth evenly; what one cannot draw is left to the others.
+//   - Blocks at work share arithmetic and bandwidth evenly; what one cannot use is left to the
+//     others.
 GpuRun simulate_replay(const Gpu& gpu, const std::vector<GpuTask>& tasks,
                        const std::vector<std::vector<Step>>& streams);
 

@@ -137,9 +137,28 @@ TEST(SimulateGpu, StreamsThatLockUpAreNoticed) {
                InternalError);
 }
 
-TEST(DescribedGpus, AnUnknownNameIsTheUsersMistake) {
-  EXPECT_EQ(described_gpu("v100").places(), 160);
-  EXPECT_THROW(described_gpu("abacus"), UserError);
+TEST(SimulateGpu, BlocksOfOneSmShareIt) {
+  Gpu gpu = small_gpu();
+  gpu.blocks_per_sm = 2;
+  // 4 blocks have an SM each, 8 half of one.
+  EXPECT_DOUBLE_EQ(simulate_replay(gpu, {compute(40, 4)}, {{step(0)}}).total_ns, 10);
+  const GpuRun run = simulate_replay(gpu, {compute(80, 8)}, {{step(0)}});
+  EXPECT_DOUBLE_EQ(run.total_ns, 20);
+  EXPECT_DOUBLE_EQ(run.sm_share, 1);
+}
+
+TEST(DescribedGpus, NumbersMayBeGiven) {
+  EXPECT_EQ(described_gpu("v100").sms, 80);
+  const Gpu gpu = described_gpu("v100,eager_op_ns=20000,step_ns=1e3");
+  EXPECT_EQ(gpu.eager_op_ns, 20000);
+  EXPECT_EQ(gpu.step_ns, 1000);
+  EXPECT_EQ(gpu.wait_ns, described_gpu("v100").wait_ns);
+}
+
+TEST(DescribedGpus, WhatIsNotDescribedIsTheUsersMistake) {
+  for (const char* description : {"", "abacus", "v100,beads=7", "v100,step_ns", "v100,step_ns=",
+                                  "v100,step_ns=0", "v100,step_ns=1x", "v100,step_ns=inf"})
+    EXPECT_THROW(described_gpu(description), UserError) << description;
 }
 
 // Random programs.
