@@ -5,6 +5,7 @@ import signal
 import statistics
 import sys
 import time
+from pathlib import Path
 
 import torch
 
@@ -27,14 +28,18 @@ def main(argv=None):
     inspect = commands.add_parser("inspect", help="show what is planned for a model")
     inspect.add_argument(
         "model",
+        nargs="?",
         type=_workload_name,
-        help=workload_help,
+        help=f"{workload_help}; with --simulate may be left out for all of the paper's networks",
     )
     inspect.add_argument("--streams", type=_streams, default="auto")
     inspect.add_argument("--threads", type=int)
     inspect.add_argument("--timeline", metavar="FILE", help="write one replay, for Perfetto")
     inspect.add_argument("--graph", metavar="FILE", help="write the recorded program (.dot or text)")
-    inspect.set_defaults(run=run_inspect)
+    inspect.add_argument(
+        "--simulate", metavar="GPU", help="eager, one and many streams on a GPU on paper: v100"
+    )
+    inspect.set_defaults(run=run_inspect, fail=inspect.error)
 
     compare = commands.add_parser("bench", help="compare with eager PyTorch and other engines")
     compare.add_argument(
@@ -122,6 +127,10 @@ def run_demo(arguments):
 
 
 def run_inspect(arguments):
+    if arguments.simulate:
+        return run_simulation(arguments)
+    if not arguments.model:
+        arguments.fail("a model is needed")
     workload = workloads.load(arguments.model)
     model, inputs = workload.model, workload.inputs
     engine = nimble.Nimble(model, streams=arguments.streams, threads=arguments.threads)
@@ -137,6 +146,53 @@ def run_inspect(arguments):
     if arguments.graph:
         plan.save_graph(arguments.graph)
     return 1 if faults else 0
+
+
+def run_simulation(arguments):
+    """A table of what the recorded programs would take; see docs/simulation.md."""
+    if arguments.timeline and not arguments.model:
+        arguments.fail("--timeline is of one model")
+    names = [arguments.model] if arguments.model else list(models.NETWORKS)
+    progress = _Progress(len(names))
+    rows = []
+    for name in names:
+        progress.step(f"recording {name}")
+        workload = workloads.load(name)
+        engine = nimble.Nimble(workload.model, streams=1, kernels="torch")
+        plan = engine.prepare(*workload.inputs).schedule
+        try:
+            simulated = plan.simulate(arguments.simulate)
+        except nimble.NimbleError as error:
+            arguments.fail(str(error))
+        rows.append(_simulated_row(name, plan, simulated))
+    progress.finish()
+    if arguments.timeline:
+        Path(arguments.timeline).write_text(simulated.timeline)
+    print(f"{arguments.simulate} on paper: estimated, not measured; see docs/simulation.md\n")
+    for cells in (rows[0].keys(), ["---"] * len(rows[0]), *(row.values() for row in rows)):
+        print(f"| {' | '.join(cells)} |")
+    return 0
+
+
+def _simulated_row(name, plan, simulated):
+    eager, one, many = simulated.eager, simulated.one_stream, simulated.many_streams
+    paper = workloads.PAPER_SPEEDUP.get(name)
+    return {
+        "network": name,
+        "ops": f"{plan.tasks}",
+        "GFLOP": f"{simulated.flops / 1e9:.2f}",
+        "eager ms": f"{eager.total_ms:.2f}",
+        "GPU idle": f"{eager.idle_share:.0%}",
+        "one stream ms": f"{one.total_ms:.2f}",
+        "x eager": f"{eager.total_ms / one.total_ms:.2f}",
+        "degree": f"{plan.degree}",
+        "waits": f"{simulated.waits}",
+        "many streams ms": f"{many.total_ms:.2f}",
+        "x one stream": f"{one.total_ms / many.total_ms:.2f}",
+        "SMs busy, one and many": f"{one.sm_share:.0%}, {many.sm_share:.0%}",
+        "both, x eager": f"{eager.total_ms / many.total_ms:.2f}",
+        "paper, x eager": f"{paper:.2f}" if paper else "",
+    }
 
 
 def run_bench(arguments):

@@ -57,6 +57,19 @@ class Schedule:
         """Proves the plan free of races; returns one sentence per fault, none if it is."""
         return self._engine.verify()
 
+    def simulate(self, gpu="v100"):
+        """The recorded program on a GPU that is only described; see docs/simulation.md.
+
+        Returns an object with `eager`, `one_stream` and `many_streams`, each of which has
+        `total_ms`, `idle_share` and `sm_share`; with `flops`, `bytes`, `streams` and `waits`; and
+        with the `timeline` of many streams, for Perfetto.
+
+        Example:
+            >>> run = engine.schedule.simulate("v100")
+            >>> run.eager.total_ms / run.many_streams.total_ms
+        """
+        return self._engine.simulate(gpu)
+
     def save_timeline(self, path):
         """Replays once and writes when each task ran, one track per stream, for Perfetto."""
         inputs = [

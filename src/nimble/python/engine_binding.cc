@@ -164,6 +164,19 @@ void bind_engine(py::module_& module) {
       .def_readonly("streams", &LogicalConcurrency::streams)
       .def_readonly("waits", &LogicalConcurrency::waits)
       .def_readonly("edges", &LogicalConcurrency::edges);
+  py::class_<GpuRun>(module, "GpuRun")
+      .def_property_readonly("total_ms", [](const GpuRun& run) { return run.total_ns / 1e6; })
+      .def_readonly("idle_share", &GpuRun::idle_share)
+      .def_readonly("sm_share", &GpuRun::sm_share);
+  py::class_<GpuSimulation>(module, "GpuSimulation")
+      .def_readonly("flops", &GpuSimulation::flops)
+      .def_readonly("bytes", &GpuSimulation::bytes)
+      .def_readonly("streams", &GpuSimulation::streams)
+      .def_readonly("waits", &GpuSimulation::waits)
+      .def_readonly("eager", &GpuSimulation::eager)
+      .def_readonly("one_stream", &GpuSimulation::one_stream)
+      .def_readonly("many_streams", &GpuSimulation::many_streams)
+      .def_readonly("timeline", &GpuSimulation::timeline);
   py::class_<Engine, std::shared_ptr<Engine>>(module, "Engine")
       .def(py::init(&make_engine))
       .def("flat_call", &make_flat_call)
@@ -177,6 +190,7 @@ void bind_engine(py::module_& module) {
       .def("moved_tensor", &Engine::moved_tensor)
       .def("explain", [](const Engine& engine) { return explain(engine); })
       .def("logical_concurrency", &logical_concurrency, py::call_guard<py::gil_scoped_release>())
+      .def("simulate", &simulate_on_gpu, py::call_guard<py::gil_scoped_release>())
       .def("verify", &verify, py::call_guard<py::gil_scoped_release>())
       .def("graph_text", &graph_text)
       .def("graph_dot", &graph_dot)

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "nimble/schedule/simulate_gpu.h"
 #include "nimble/torch/engine.h"
 
 namespace nimble {
@@ -26,6 +27,20 @@ std::string graph_dot(const Engine& engine);
 
 // Replays a few times and says when each task of the last replay ran, for Perfetto.
 std::string timeline(Engine& engine, const std::vector<at::Tensor>& inputs);
+
+// The recorded program on a described GPU, with the framework's kernels, on paper.
+struct GpuSimulation {
+  double flops = 0;  // of the whole program, estimated as all that follows
+  double bytes = 0;
+  size_t streams = 0;  // of many_streams
+  size_t waits = 0;
+  GpuRun eager;          // op by op
+  GpuRun one_stream;     // a replay
+  GpuRun many_streams;   // a replay, with room for every stream
+  std::string timeline;  // of many_streams, for Perfetto
+};
+// Throws UserError if no such GPU is described.
+GpuSimulation simulate_on_gpu(const Engine& engine, const std::string& gpu);
 
 // What each of so many threads can do at most at the same time, in GFLOP/s; takes a moment.
 double fma_peak_gflops(int threads);
