@@ -72,11 +72,10 @@ std::vector<Block> make_blocks(const Schedule& schedule, const std::vector<TaskI
   for (const ArenaRequest& request : requests) {
     NIMBLE_ASSERT(request.memory.index < blocks.size(), "memory ", request.memory.index);
     const size_t rounded = (request.bytes + alignment - 1) / alignment * alignment;
-    blocks[request.memory.index] = {
-        .memory = request.memory,
-        .bytes = rounded,
-        .wanted_bytes = request.bytes,
-        .is_result = request.is_result};
+    blocks[request.memory.index] = {.memory = request.memory,
+                                    .bytes = rounded,
+                                    .wanted_bytes = request.bytes,
+                                    .is_result = request.is_result};
   }
   for (uint32_t at = 0; at < order.size(); ++at) {
     for (const Touch& touch : schedule.tasks[order[at].index].touches) {

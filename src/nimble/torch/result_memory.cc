@@ -25,9 +25,8 @@ void ResultMemory::give_back(PageMemory block) {
 c10::Storage storage_in(const ResultMemory::Block& block, size_t offset, size_t bytes) {
   const auto drop = [](void* holder) { delete static_cast<ResultMemory::Block*>(holder); };
   at::DataPtr data(block.get() + offset, new ResultMemory::Block(block), drop, at::kCPU);
-  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                                            bytes, std::move(data),
-                                                            c10::GetCPUAllocator(), true));
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), bytes, std::move(data), c10::GetCPUAllocator(), true));
 }
 
 }  // namespace nimble
