@@ -61,7 +61,7 @@ CapturePlan plan_capture(const Schedule& schedule, const std::vector<bool>& may_
   }
   for (size_t s = 1; s < streams; ++s) {
     if (now[0][s] >= schedule.streams[s].size()) continue;
-    plan.joins.push_back(StreamId(s));
+    plan.joins.emplace_back(s);
     learn(now[0], now[s]);
   }
   return plan;

@@ -44,14 +44,14 @@ std::vector<std::string> verify_capture(const Schedule& schedule, const std::vec
     last[step.stream.index] = i;
     step_of[step.task.index] = i;
   }
-  if (step_of.size() != schedule.tasks.size()) faults.push_back("not every task is issued once");
+  if (step_of.size() != schedule.tasks.size()) faults.emplace_back("not every task is issued once");
 
   std::vector<bool> at_end(count);
   if (last.contains(0)) follow(at_end, last[0]);
   for (StreamId stream : plan.joins)
     if (last.contains(stream.index)) follow(at_end, last[stream.index]);
   if (std::find(at_end.begin(), at_end.end(), false) != at_end.end())
-    faults.push_back("a stream is not joined");
+    faults.emplace_back("a stream is not joined");
 
   for (size_t b = 0; b < count; ++b)
     for (size_t a = 0; a < b; ++a) {
