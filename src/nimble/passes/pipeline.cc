@@ -20,7 +20,9 @@
 #include "nimble/passes/fuse_updates.h"
 #include "nimble/passes/merge_equal_ops.h"
 #include "nimble/passes/place_concatenations.h"
+#include "nimble/passes/remove_copies.h"
 #include "nimble/passes/remove_dead_ops.h"
+#include "nimble/passes/use_clamped_in_gradients.h"
 
 namespace nimble {
 namespace {
@@ -35,6 +37,8 @@ std::vector<Pass> passes(const PassOptions& options) {
   return {
       {"remove_dead_ops", remove_dead_ops},
       {"merge_equal_ops", merge_equal_ops},
+      {"remove_copies", remove_copies},
+      {"use_clamped_in_gradients", use_clamped_in_gradients},
       {"fold_constants", [&](Graph& graph) { fold_constants(graph, options.fold_constants); }},
       // Branches have their own batch norms and activations from here on.
       {"distribute_over_concatenation", distribute_over_concatenation},
