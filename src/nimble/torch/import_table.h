@@ -15,7 +15,8 @@ namespace nimble {
 using Import = bool (*)(CallReader&);
 using ImportTable = std::unordered_map<std::string, Import>;
 
-// Of ops that only training has; others are in import_ops.cc.
+const ImportTable& inference_imports();
+// Of ops that only training has.
 const ImportTable& training_imports();
 const ImportTable& transformer_imports();
 // Of ops that do more in training.
