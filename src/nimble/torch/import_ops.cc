@@ -1,7 +1,6 @@
 #include "nimble/torch/import_ops.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "nimble/base/error.h"
 #include "nimble/graph/relink.h"
