@@ -62,25 +62,25 @@ std::vector<bool> floats_in(const Trace& trace) {
 
 }  // namespace
 
-void round_differently(const c10::Storage& floats) {
+void round_differently(const c10::Storage& floats, int variant) {
   auto* numbers = static_cast<float*>(floats.mutable_data());
   const size_t count = floats.nbytes() / sizeof(float);
   for (size_t i = 0; i < count; ++i) {
-    const double golden = static_cast<double>(i) * 0.618;
+    const double golden = static_cast<double>(i) * 0.618 + variant * 0.371;
     const double factor = 1 + (golden - std::floor(golden) - 0.5) * 0x1p-22;
     const auto rounded = static_cast<float>(numbers[i] * factor);
     if (std::isfinite(rounded)) numbers[i] = rounded;
   }
 }
 
-Recording on_rounded_copies(const Recording& recording) {
+Recording on_rounded_copies(const Recording& recording, int variant) {
   Recording copy = recording;
   const Trace& trace = recording.trace;
   const std::vector<bool> is_float = floats_in(trace);
   for (size_t i = 0; i < trace.buffers.size(); ++i) {
     if (trace.buffers[i].role != Role::kExternal || !recording.storages[i]) continue;
     copy.storages[i] = copy_of(recording.storages[i]);
-    if (is_float[i]) round_differently(copy.storages[i]);
+    if (is_float[i]) round_differently(copy.storages[i], variant);
     at::Tensor& tensor = copy.external_tensors[i];
     if (tensor.defined()) tensor = make_tensor(describe(tensor), copy.storages[i]);
     for (size_t w = 0; w < recording.written_externals.size(); ++w) {
@@ -92,12 +92,18 @@ Recording on_rounded_copies(const Recording& recording) {
   return copy;
 }
 
-RoundingResponse::RoundingResponse(const Observed& expected, const Observed& rounded,
-                                   bool has_backward)
-    : expected_(expected), has_backward_(has_backward), noise_(kNoise * largest_output(expected)) {
-  for (size_t i = 0; i < expected.results(); ++i) {
-    const at::Tensor& result = expected.result(i);
-    moved_.push_back(result.is_complex() ? 0 : movement(rounded, expected, i));
+RoundingResponse::RoundingResponse(const Observed& expected, bool has_backward)
+    : expected_(expected),
+      has_backward_(has_backward),
+      moved_(expected.results()),
+      noise_(kNoise * largest_output(expected)) {}
+
+void RoundingResponse::add(const Observed& rounded) {
+  ++runs_;
+  for (size_t i = 0; i < expected_.results(); ++i) {
+    const at::Tensor& result = expected_.result(i);
+    if (result.is_complex()) continue;
+    moved_[i] = std::max(moved_[i], movement(rounded, expected_, i));
     if (!result.is_floating_point() || moved_[i] <= noise_) continue;
     if (const double whole = size(i); whole > 0)
       amplified_ = std::max(amplified_, moved_[i] / whole);

@@ -27,9 +27,9 @@ struct Attention {
     for (at::Tensor& p : copy.parameters) p = p.to(type);
     return copy;
   }
-  Attention rounded() const {
+  Attention rounded(int variant) const {
     Attention copy = *this;
-    for (at::Tensor& p : copy.parameters) round_differently((p = p.clone()).storage());
+    for (at::Tensor& p : copy.parameters) round_differently((p = p.clone()).storage(), variant);
     return copy;
   }
   Observed run() const {
@@ -49,9 +49,12 @@ struct Attention {
 struct Judged {
   Attention attention;
   Observed expected = attention.run();
-  Observed rounded = attention.rounded().run();
-  RoundingResponse response{expected, rounded, /*has_backward=*/true};
+  RoundingResponse response{expected, /*has_backward=*/true};
 
+  explicit Judged(int roundings) {
+    for (int variant = 0; variant < roundings; ++variant)
+      response.add(attention.rounded(variant).run());
+  }
   bool explains(const Observed& run) const {
     for (size_t i = 0; i < expected.results(); ++i)
       if (!response.explains(run, i)) return false;
@@ -59,21 +62,24 @@ struct Judged {
   }
 };
 
-TEST(Rounding, ExplainsADifferenceThatIsNothingElse) {
-  const Judged judged;
+class Rounding : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Runs, Rounding, testing::Values(1, 4));
+
+TEST_P(Rounding, ExplainsADifferenceThatIsNothingElse) {
+  const Judged judged(GetParam());
   const Observed exact = judged.attention.in(at::kDouble).run();
   EXPECT_GT(judged.response.error(exact, Attention::kKeyBias), 1e-2) << "it would be found off";
   EXPECT_TRUE(judged.explains(exact));
 }
 
-TEST(Rounding, DoesNotExplainAWrongScale) {
-  Judged judged;
+TEST_P(Rounding, DoesNotExplainAWrongScale) {
+  Judged judged(GetParam());
   judged.attention.scale *= 1.001;
   EXPECT_FALSE(judged.explains(judged.attention.run()));
 }
 
-TEST(Rounding, DoesNotExplainAnyWrongGradient) {
-  const Judged judged;
+TEST_P(Rounding, DoesNotExplainAnyWrongGradient) {
+  const Judged judged(GetParam());
   for (size_t i = 0; i < judged.expected.outputs.size(); ++i) {
     const std::vector<std::function<void(at::Tensor&)>> faults = {
         [](at::Tensor& t) { t.mul_(t.abs().max().item<float>() < 1e-4 ? 1e3 : 1.001); },
@@ -88,8 +94,24 @@ TEST(Rounding, DoesNotExplainAnyWrongGradient) {
   }
 }
 
+// A unit that is now on the other side of a relu, in one of the runs.
+TEST(RoundingRuns, TheFurthestCounts) {
+  Observed expected;
+  expected.outputs = {at::ones({8})};
+  Observed still = expected, moved = expected, ours = expected;
+  moved.outputs = {at::ones({8}) + 1e-2};
+  ours.outputs = {at::ones({8}) + 2e-2};
+  RoundingResponse response(expected, /*has_backward=*/true);
+  response.add(still);
+  EXPECT_FALSE(response.explains(ours, 0));
+  response.add(moved);
+  response.add(still);
+  EXPECT_TRUE(response.explains(ours, 0));
+  EXPECT_EQ(response.runs(), 3);
+}
+
 // Parameters are 1, changes of them 1e-4: a unit in the last place is a thousandth of a change.
-TEST(Rounding, OfAParameterIsNotARoundedChange) {
+TEST(RoundingRuns, OfAParameterIsNotARoundedChange) {
   Observed expected;
   expected.outputs = {at::ones({8})};
   expected.before = {at::ones({8})};
@@ -97,14 +119,15 @@ TEST(Rounding, OfAParameterIsNotARoundedChange) {
   Observed rounded = expected;
   rounded.before = {at::ones({8}) * (1 + 0x1p-23)};
   rounded.written = {rounded.before[0] - 1e-4};
-  const RoundingResponse response(expected, rounded, /*has_backward=*/true);
+  RoundingResponse response(expected, /*has_backward=*/true);
+  response.add(rounded);
   EXPECT_EQ(response.own(1), 0);
   Observed run = expected;
   run.written = {expected.before[0] - 1.01e-4};
   EXPECT_FALSE(response.explains(run, 1));
 }
 
-TEST(Rounding, OfCopiesLeavesWhatTheProgramFound) {
+TEST(RoundingRuns, OfCopiesLeavesWhatTheProgramFound) {
   at::Tensor weight = at::randn({5, 7});
   at::Tensor statistic = at::rand({7});
   const Tensors before = {weight.clone(), statistic.clone()};
@@ -131,7 +154,7 @@ TEST(Rounding, OfCopiesLeavesWhatTheProgramFound) {
   EXPECT_FALSE(copy.written_externals[0].is_alias_of(statistic));
 }
 
-TEST(Rounding, KeepsTheLargestNumbersFinite) {
+TEST(RoundingRuns, KeepsTheLargestNumbersFinite) {
   at::Tensor numbers = at::full({64}, -std::numeric_limits<float>::max());
   round_differently(numbers.storage());
   EXPECT_TRUE(at::isfinite(numbers).all().item<bool>());
