@@ -116,7 +116,9 @@ bool RoundingResponse::explains(const Observed& run, size_t result) const {
   // framework moved by 0.2 %), so the most that any moves counts for all.
   const double most = has_backward_ ? kMostRoundingOfGradients : kMostRounding;
   if (found <= std::min(kRoundingFactor * own(result), most) * size(result)) return true;
-  const bool is_noise = moved_[result] <= noise_;
+  // Adam makes steps of full length of gradients that are nothing but rounding.
+  const bool has_no_digits = moved_[result] >= kMostRoundingOfGradients * size(result);
+  const bool is_noise = moved_[result] <= noise_ || has_no_digits;
   return has_backward_ && is_noise && found <= kRoundingFactor * moved_[result];
 }
 

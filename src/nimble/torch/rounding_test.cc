@@ -110,6 +110,21 @@ TEST(RoundingRuns, TheFurthestCounts) {
   EXPECT_EQ(response.runs(), 3);
 }
 
+// A step of full length, up or down, as rounding has it.
+TEST(RoundingRuns, ExplainWhatHasNoDigits) {
+  Observed expected;
+  expected.outputs = {at::ones({8}), at::ones({8})};
+  Observed moved = expected, ours = expected;
+  moved.outputs[1] = -at::ones({8});
+  RoundingResponse response(expected, /*has_backward=*/true);
+  response.add(moved);
+  at::Tensor other_side = at::ones({8});
+  other_side[3] = -1;
+  ours.outputs = {other_side, other_side};
+  EXPECT_TRUE(response.explains(ours, 1));
+  EXPECT_FALSE(response.explains(ours, 0)) << "this one does not move";
+}
+
 // Parameters are 1, changes of them 1e-4: a unit in the last place is a thousandth of a change.
 TEST(RoundingRuns, OfAParameterIsNotARoundedChange) {
   Observed expected;
