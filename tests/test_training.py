@@ -226,6 +226,14 @@ def recorded_steps():
         optimizer.step()
         return loss
 
+    def clipped_by_value(model, optimizer, x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y) * 10
+        loss.backward()
+        nn.utils.clip_grad_value_(model.parameters(), 0.05)
+        optimizer.step()
+        return loss
+
     def only_backward(model, optimizer, x, y):
         loss = F.cross_entropy(model(x), y)
         loss.backward()
@@ -422,10 +430,52 @@ def test_checkpointed_segments_equal_eager():
     assert uses_replay(step)
 
 
-def test_random_ops_in_checkpointed_segments_are_refused():
-    a, _ = twins(SGD, lambda: Checkpointed(0.5), momentum=0.9)
-    with pytest.raises(nimble.Refused, match="generator"):
-        nimble.record(eager(*a), *next(batches(1)), **EXACT)
+@pytest.mark.parametrize("kernels", ["torch", "auto"])
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_a_checkpointed_segment_draws_the_same_numbers_twice(use_reentrant, kernels):
+    """And the generator then is where it was, for the dropout behind it."""
+
+    class Segments(Net):
+        def forward(self, x):
+            x = torch.relu(self.first(x)).sin()
+            segment = lambda t: self.dropout(t).tanh()
+            x = checkpoint(segment, x, use_reentrant=use_reentrant)
+            x = checkpoint(segment, self.dropout(x), use_reentrant=use_reentrant)
+            return self.last(self.dropout(x))
+
+    a, b = twins(ADAM, lambda: Segments(0.3))
+    step = nimble.TrainStep(a[0], F.cross_entropy, a[1], streams=1, kernels=kernels)
+    reference = eager(*b)
+    for i, (x, y) in enumerate(batches(6)):
+        ends = []
+        for run in (step, reference):
+            torch.manual_seed(i)
+            ends.append((run(x, y).detach(), torch.get_rng_state()))
+        if kernels == "torch":
+            same(ends[0], ends[1])
+            same_state(a, b)
+        else:
+            torch.testing.assert_close(ends[0], ends[1], rtol=1e-4, atol=1e-5)
+    assert uses_replay(step)
+
+
+def test_numbers_drawn_again_from_a_state_of_the_generator():
+    def function(x):
+        state = torch.get_rng_state()
+        first = torch.rand_like(x)
+        torch.set_rng_state(state)
+        with torch.random.fork_rng(devices=[]):
+            inside = torch.rand_like(x)
+        return first, inside, torch.rand_like(x), state
+
+    recorded = nimble.record(function, torch.zeros(4), **EXACT)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        got, after = recorded(torch.zeros(4)), torch.get_rng_state()
+        torch.manual_seed(seed)
+        same(got, function(torch.zeros(4)))
+        assert torch.equal(after, torch.get_rng_state())
+        assert torch.equal(got[0], got[2])
 
 
 def test_bfloat16_autocast_equals_eager():
@@ -443,6 +493,78 @@ def test_bfloat16_autocast_equals_eager():
         a[0], F.cross_entropy, a[1], autocast=torch.bfloat16, **EXACT
     )
     train(step, reference, a, b)
+
+
+def scaler():
+    """That grows and backs off within a few steps."""
+    return torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=2)
+
+
+def with_overflow(batch, i):
+    """The third batch makes gradients infinite."""
+    x, y = batch
+    return (x * math.inf if i == 2 else x), y
+
+
+def test_a_loss_scale_outside_of_the_step_is_read_at_every_replay():
+    a, b = twins(ADAM)
+    scalers = scaler(), scaler()
+
+    def scaled(model, optimizer, scaler):
+        def step(x, y):
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            return loss
+
+        return step
+
+    for each in scalers:
+        each.scale(torch.zeros(1))  # makes the tensor that it keeps its scale in
+    step = nimble.record(scaled(*a, scalers[0]), *next(batches(1)), **EXACT)
+    reference = scaled(*b, scalers[1])
+    for i, batch in enumerate(batches(7)):
+        x, y = with_overflow(batch, i)
+        same(step(x, y), reference(x, y).detach())
+        for (_, optimizer), each in zip((a, b), scalers):
+            each.step(optimizer)
+            each.update()
+        same_state(a, b)
+        assert scalers[0].get_scale() == scalers[1].get_scale()
+    assert scalers[0].get_scale() > 2.0**10
+
+
+def step_with_scaler(model, optimizer, scaler):
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss
+
+    return step
+
+
+def test_a_loss_scale_inside_of_a_step_needs_an_optimizer_that_reads_no_value_back():
+    a, b = twins(ADAM)
+    with pytest.raises(nimble.Refused, match="item|_local_scalar_dense"):
+        nimble.record(step_with_scaler(*a, scaler()), *next(batches(1)), **EXACT)
+    same_state(a, b)
+
+
+def test_a_loss_scale_inside_of_a_step_with_a_fused_optimizer_equals_eager():
+    a, b = twins(ADAM, fused=True)
+    scalers = scaler(), scaler()
+    for each in scalers:
+        each.scale(torch.zeros(1))
+    step = nimble.record(step_with_scaler(*a, scalers[0]), *next(batches(1)), **EXACT)
+    reference = step_with_scaler(*b, scalers[1])
+    for i, batch in enumerate(batches(7)):
+        x, y = with_overflow(batch, i)
+        same(step(x, y), reference(x, y).detach())
+        same_state(a, b)
+        assert scalers[0].get_scale() == scalers[1].get_scale()
 
 
 def test_a_checkpoint_saved_in_the_middle_equals_eagers_and_loading_one_is_seen():

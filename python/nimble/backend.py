@@ -12,15 +12,19 @@ from nimble._C import Refused
 from nimble.engine import compile as nimble_compile
 
 
-def torch_compile_backend(graph_module, example_inputs, *, options=None, **_):
-    """Replays what torch.compile captured. Keyword `options` are those of `nimble.compile`."""
+def torch_compile_backend(graph_module, example_inputs, *, options=None, passes=None, **_):
+    """Replays what torch.compile captured. Keyword `options` are those of `nimble.compile`.
+
+    In training `passes`, a dict, gets what the forward and the backward pass became.
+    """
     if torch.is_grad_enabled() and any(
         isinstance(i, torch.Tensor) and i.requires_grad for i in example_inputs
     ):
-        compiler = functools.partial(_compile_pass, options=options)
-        return aot_autograd(fw_compiler=compiler, bw_compiler=compiler)(
-            graph_module, example_inputs
+        forward, backward = (
+            functools.partial(_compile_pass, options=options, passes=passes, name=name)
+            for name in ("forward", "backward")
         )
+        return aot_autograd(fw_compiler=forward, bw_compiler=backward)(graph_module, example_inputs)
     numbers = _take_numbers(graph_module)
     compiled = nimble_compile(graph_module.forward, **(options or {}))
 
@@ -34,9 +38,11 @@ def torch_compile_backend(graph_module, example_inputs, *, options=None, **_):
     return call
 
 
-def _compile_pass(graph_module, _, options=None):
+def _compile_pass(graph_module, _, *, options, passes, name):
     """The forward or the backward pass: a function of tensors, without autograd."""
     compiled = nimble_compile(graph_module.forward, **(options or {}))
+    if passes is not None:
+        passes[name] = compiled
 
     @make_boxed_func
     def run(*inputs):
@@ -46,15 +52,31 @@ def _compile_pass(graph_module, _, options=None):
     return run
 
 
+class TrainingEngine:
+    """A model with both passes planned, by torch.compile; call it like the model."""
+
+    def __init__(self, model, options):
+        self._passes = {}
+        backend = functools.partial(torch_compile_backend, options=options, passes=self._passes)
+        self._call = torch.compile(model, backend=backend, fullgraph=True, dynamic=False)
+
+    def __call__(self, *args, **kwargs):
+        return self._call(*args, **kwargs)
+
+    @property
+    def programs(self):
+        """The program of each pass that was used last, by the name of the pass."""
+        return {name: used.programs[-1] for name, used in self._passes.items() if used.programs}
+
+
 def prepare_for_training(model, args, kwargs, options):
-    """The model with both passes planned, by torch.compile; leaves its state as it was."""
-    backend = functools.partial(torch_compile_backend, options=options)
-    call = torch.compile(model, backend=backend, fullgraph=True, dynamic=False)
+    """Plans both passes on an example, and leaves the model's state as it was."""
+    engine = TrainingEngine(model, options)
     buffers = [(b, b.clone()) for b in model.buffers()]
     rng = torch.get_rng_state()
     try:
         with torch.enable_grad():
-            outputs, _ = tree.flatten(call(*args, **kwargs))
+            outputs, _ = tree.flatten(engine(*args, **kwargs))
             outputs = [o for o in outputs if o.requires_grad]
             leaves = [p for p in model.parameters() if p.requires_grad]
             if outputs and leaves:
@@ -67,7 +89,7 @@ def prepare_for_training(model, args, kwargs, options):
             for buffer, was in buffers:
                 buffer.copy_(was)
         torch.set_rng_state(rng)
-    return call
+    return engine
 
 
 def _take_numbers(graph_module):

@@ -300,10 +300,25 @@ def _noticed_module(self, *args, **kwargs):
     return _originals["module"](self, *args, **kwargs)
 
 
+def _noticed_get_state():
+    if _current_run():
+        return torch.ops.nimble.generator_state()
+    return _originals["get state"]()
+
+
+def _noticed_set_state(state):
+    if _current_run():
+        torch.ops.nimble.set_generator_state(state)
+    else:
+        _originals["set state"](state)
+
+
 _NOTICED = {
     "backward": (torch.autograd, "backward", _noticed_backward),
     "optimizer": (torch.optim.Optimizer, "zero_grad", _noticed_optimizer),
     "module": (torch.nn.Module, "zero_grad", _noticed_module),
+    "get state": (torch, "get_rng_state", _noticed_get_state),
+    "set state": (torch, "set_rng_state", _noticed_set_state),
 }
 _originals = {}
 _lock = threading.Lock()
@@ -317,7 +332,10 @@ def _current_run():
 
 @contextlib.contextmanager
 def _noticing(run):
-    """Tells the run before gradients change in a way that is not an op."""
+    """Tells the run before gradients change in a way that is not an op.
+
+    The random generator's state is saved and restored by ops meanwhile.
+    """
     global _users
     with _lock:
         if _users == 0:

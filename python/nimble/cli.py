@@ -11,7 +11,7 @@ import torch
 
 import nimble
 from nimble import bench, models
-from nimble.bench import competitors, kinds, training_workloads, workloads
+from nimble.bench import competitors, kinds, training, training_workloads, workloads
 
 
 def main(argv=None):
@@ -29,8 +29,11 @@ def main(argv=None):
     inspect.add_argument(
         "model",
         nargs="?",
-        type=_workload_name,
-        help=f"{workload_help}; with --simulate may be left out for all of the paper's networks",
+        help=f"{workload_help}; with --train as for bench --train; may be left out with --simulate "
+        "(all of the paper's networks) and --train (all that bench --train knows)",
+    )
+    inspect.add_argument(
+        "--train", action="store_true", help="a step of training: concurrency and memory of it"
     )
     inspect.add_argument("--streams", type=_streams, default="auto")
     inspect.add_argument("--threads", type=int)
@@ -127,6 +130,12 @@ def run_demo(arguments):
 
 
 def run_inspect(arguments):
+    if arguments.train:
+        return run_inspect_training(arguments)
+    try:
+        arguments.model = arguments.model and _workload_name(arguments.model)
+    except ValueError as error:
+        arguments.fail(str(error))
     if arguments.simulate:
         return run_simulation(arguments)
     if not arguments.model:
@@ -146,6 +155,58 @@ def run_inspect(arguments):
     if arguments.graph:
         plan.save_graph(arguments.graph)
     return 1 if faults else 0
+
+
+def run_inspect_training(arguments):
+    """A table of the degree of concurrency of the passes, and of a step's memory."""
+    if arguments.simulate or arguments.timeline or arguments.graph:
+        arguments.fail("--train goes with --streams and --threads only")
+    try:
+        names = training_workloads.expand(arguments.model) if arguments.model else None
+    except ValueError as error:
+        arguments.fail(str(error))
+    names = names or training_workloads.NAMES
+    progress = _Progress(len(names))
+    rows = []
+    faults = []
+    for name in names:
+        progress.step(f"recording {name}")
+        job, batch = training_workloads.load(name)
+        plans = training.plans_of_passes(job, batch)
+        step = nimble.record(
+            job.step, *batch, streams=arguments.streams, threads=arguments.threads
+        )
+        if arguments.model and len(names) == 1:
+            print(step.explain())
+        faults += step.schedule.verify()
+        rows.append(_training_row(name, plans, step.schedule))
+    progress.finish()
+    _print_table(rows)
+    print("\n".join(faults) or "\nproven free of races")
+    return 1 if faults else 0
+
+
+def _training_row(name, plans, planned):
+    of_plan = lambda show: [show(p) if p else "refused" for p in plans.values()]
+    degrees, waits = of_plan(lambda p: f"{p.degree}"), of_plan(lambda p: f"{p.logical_waits}")
+    ours = planned.tasks - planned.framework_tasks
+    return {
+        "step of training": name,
+        "degree: forward": degrees[0],
+        "backward": degrees[1],
+        "step": degrees[2],
+        "waits": waits[2],
+        "peak: eager": _mib(planned.framework_peak_bytes),
+        "PyTorch's kernels": _mib(plans["step"].peak_bytes) if plans["step"] else "refused",
+        "ours": _mib(planned.peak_bytes) if ours else planned.why_framework_kernels,
+        "our tasks": f"{ours} of {planned.tasks}",
+        "streams": f"{planned.streams}",
+    }
+
+
+def _print_table(rows):
+    for cells in (rows[0].keys(), ["---"] * len(rows[0]), *(row.values() for row in rows)):
+        print(f"| {' | '.join(cells)} |")
 
 
 def run_simulation(arguments):
@@ -169,8 +230,7 @@ def run_simulation(arguments):
     if arguments.timeline:
         Path(arguments.timeline).write_text(simulated.timeline)
     print(f"{arguments.simulate} on paper: estimated, not measured; see docs/simulation.md\n")
-    for cells in (rows[0].keys(), ["---"] * len(rows[0]), *(row.values() for row in rows)):
-        print(f"| {' | '.join(cells)} |")
+    _print_table(rows)
     return 0
 
 
@@ -274,7 +334,7 @@ class _Progress:
 def _workload_name(text):
     if ":" not in text and text not in workloads.NAMES:
         known = ", ".join(workloads.NAMES)
-        raise argparse.ArgumentTypeError(f"{text!r} is neither module:function nor one of {known}")
+        raise ValueError(f"{text!r} is neither module:function nor one of {known}")
     return text
 
 

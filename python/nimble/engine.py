@@ -13,7 +13,7 @@ from nimble.carried import Carried, Run
 from nimble.live import Tape
 from nimble.module_state import record_when_steady
 from nimble.parts import Parts
-from nimble.schedule import Schedule, shape_of_input
+from nimble.schedule import Passes, Schedule, shape_of_input
 
 
 _MOST_STEPS_UNTIL_STEADY = 4
@@ -314,6 +314,24 @@ class Nimble(_Prepared):
             self._program = Program(self.model, args, kwargs, self._options)
         self._fast = self._program.fast_call()
         return self
+
+    @property
+    def schedule(self):
+        """Streams, tasks, waits, degree, memory and costs of the plan.
+
+        After `prepare(training=True)` a `nimble.schedule.Passes`: one of each pass.
+        """
+        if self._training is None:
+            return super().schedule
+        return Passes(**{name: p.schedule for name, p in self._training.programs.items()})
+
+    def explain(self):
+        if self._training is None:
+            return super().explain()
+        return "\n".join(
+            f"{name} pass\n{program.engine.explain()}"
+            for name, program in self._training.programs.items()
+        )
 
     def __call__(self, *args, **kwargs):
         if self._training is not None:

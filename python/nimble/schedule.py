@@ -1,5 +1,6 @@
 """What was planned, for people and tools."""
 
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -88,6 +89,24 @@ class Schedule:
             f"Schedule(tasks={self.tasks}, streams={self.streams}, waits={self.waits}, "
             f"degree={self.degree}, arena={self.arena_bytes / 2**20:.2f} MiB)"
         )
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The plans of a model prepared for training; None for a pass that it does not have.
+
+    Example:
+        >>> engine = nimble.Nimble(model).prepare(x, training=True)
+        >>> engine.schedule.forward.degree, engine.schedule.backward.degree
+        (6, 11)
+    """
+
+    forward: Schedule | None = None
+    backward: Schedule | None = None
+
+    def verify(self):
+        """Proves both plans free of races; returns one sentence per fault, none if they are."""
+        return [fault for plan in (self.forward, self.backward) if plan for fault in plan.verify()]
 
 
 def shape_of_input(tensor):

@@ -146,25 +146,33 @@ def _round_differently(model):
         p.mul_(1 + _ROUNDING * torch.randn_like(p))
 
 
-def _degrees(job, batch):
-    """Of logical concurrency, of the recorded programs."""
+def plans_of_passes(job, batch):
+    """Schedules of the forward pass, the backward pass and the whole step as they are recorded.
+
+    None for one that is refused. They have PyTorch's ops as tasks, on one stream.
+    """
 
     @torch.no_grad()
     def forward(*batch):
         return job.loss(*batch)
 
-    def forward_and_backward(*batch):
-        job.optimizer.zero_grad()
-        loss = job.loss(*batch)
-        loss.backward()
-        return loss
-
-    programs = {"forward": forward, "forward_backward": forward_and_backward, "step": job.step}
-    degrees = {}
-    for name, program in programs.items():
+    def plan(program, *arguments):
         try:
-            plan = nimble.record(program, *batch, kernels="torch", streams=1).schedule
-            degrees[name] = plan.degree
+            return nimble.record(program, *arguments, kernels="torch", streams=1).schedule
         except nimble.NimbleError:
-            degrees[name] = None  # a row says why, if it is the whole step
-    return degrees
+            return None
+
+    plans = {"forward": plan(forward, *batch)}
+    loss = job.loss(*batch)  # a graph is only good until the next forward pass changes statistics
+    parameters = [p for p in job.model.parameters() if p.requires_grad]
+
+    def backward():
+        return torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+
+    plans["backward"] = plan(backward)
+    plans["step"] = plan(job.step, *batch)
+    return plans
+
+
+def _degrees(job, batch):
+    return {name: plan and plan.degree for name, plan in plans_of_passes(job, batch).items()}

@@ -67,16 +67,21 @@ def load(name):
     The first step is done, in eager mode: it makes the optimizer's state, and so does other work
     than all later ones.
     """
+    job, batch = build(name)
+    torch.manual_seed(0)
+    job.step(*batch)
+    return job, batch
+
+
+def build(name):
+    """As `load`, without the first step."""
     torch.manual_seed(0)
     if ":" in name:
         model, loss_fn, optimizer, batch = kinds.of_user(name)
     else:
         kind, _, size = name.partition("@")
         model, loss_fn, optimizer, batch = _KINDS[kind][0](int(size))
-    job = Job(model.train(), loss_fn, optimizer)
-    torch.manual_seed(0)
-    job.step(*batch)
-    return job, tuple(batch)
+    return Job(model.train(), loss_fn, optimizer), tuple(batch)
 
 
 def expand(name):

@@ -67,7 +67,7 @@ const Names kCompositesThatReadValues = {
     "aten::ctc_loss.Tensor",
 };
 
-// Composite by registration, but their CPU code computes by itself.
+// Composite by registration, but their CPU code computes by itself if no gradient is needed.
 const Names kLeafComposites = {
     "aten::max_pool1d",  "aten::quantile",           "aten::quantile.scalar",
     "aten::nanquantile", "aten::nanquantile.scalar",
@@ -173,6 +173,7 @@ OpSemantics describe(const c10::OperatorHandle& op) {
   semantics.is_composite =
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
       !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !kLeafComposites.contains(name);
+  semantics.is_composite_in_training = kLeafComposites.contains(name);
   semantics.has_autocast_kernel = op.hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU);
   semantics.only_allocates = kAllocations.contains(name);
   semantics.only_changes_metadata = op.hasTag(at::Tag::inplace_view);

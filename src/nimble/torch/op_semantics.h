@@ -21,6 +21,8 @@ enum class ArgumentEffect : uint8_t {
 struct OpSemantics {
   // The framework breaks it into other ops by itself; the recorder looks at those instead.
   bool is_composite = false;
+  // The same, but only where a gradient will be needed.
+  bool is_composite_in_training = false;
   // Autocast casts its arguments before it runs.
   bool has_autocast_kernel = false;
   // Only makes memory, without contents.

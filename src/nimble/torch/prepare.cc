@@ -56,6 +56,10 @@ constexpr double kWinogradTolerance = 1e-3;  // likewise, if the user allows the
 // kept on two streams and then took 33 instead of 31 ms.
 constexpr double kClearlyFaster = 0.97;
 
+// By how much rounding moves a program. A step of MobileNetV2 at batch 8 was moved by 1.5e-4 in one
+// run and by 2.7e-2 in another.
+constexpr int kRoundings = 4;
+
 constexpr double kNotMeasured = std::numeric_limits<double>::max();
 
 // Other values of the same kind: in another order, and numbers up to a tenth off; not in another
@@ -247,22 +251,19 @@ class Preparation {
     const Observed replayed = run_on_copies(instance, expected.inputs, expected.live);
     if (replayed.outputs.size() != expected.outputs.size())
       return "it has not always as many outputs";
-    std::optional<Observed> rounded;
-    std::optional<RoundingResponse> response;
+    RoundingResponse response(expected, has_backward_);
     for (size_t i = 0; i < expected.results(); ++i) {
       if (result_agrees(replayed, expected, i, tolerance)) continue;
       check_on_other_values();  // what follows forgives much
-      if (!rounded) {
-        rounded = run_on_rounded(expected);
-        response.emplace(expected, *rounded, has_backward_);
-      }
-      if (response->explains(replayed, i)) continue;
+      while (!response.explains(replayed, i) && response.runs() < kRoundings)
+        response.add(run_on_rounded(expected, response.runs()));
+      if (response.explains(replayed, i)) continue;
       return message("with our kernels ", name_of_result(i), " is not within ", tolerance,
                      " of the framework's, relative to the largest number: ",
-                     response->error(replayed, i), " (the framework's own moves by ",
-                     response->own(i), " if inputs and parameters are rounded differently)");
+                     response.error(replayed, i), " (the framework's own moves by ",
+                     response.own(i), " if inputs and parameters are rounded differently)");
     }
-    if (response && !response->explains_most(replayed))
+    if (response.runs() > 0 && !response.explains_most(replayed))
       return "with our kernels most results are further from the framework's than other rounding "
              "of inputs and parameters moves them";
     return "";
@@ -322,13 +323,14 @@ class Preparation {
 
   // What the framework gives if inputs and parameters are rounded differently. The user's stay as
   // they are: others may read them meanwhile.
-  Observed run_on_rounded(const Observed& expected) {
-    const Plan plan(std::make_shared<Recording>(on_rounded_copies(recording_)), policies_);
+  Observed run_on_rounded(const Observed& expected, int variant) {
+    const Plan plan(std::make_shared<Recording>(on_rounded_copies(recording_, variant)), policies_);
     Instance instance(plan, result_.schedule, options_.borrowed_outputs);
     Observed run;
     for (const at::Tensor& input : expected.inputs) {
       run.inputs.push_back(copy_with_strides(input));
-      if (input.scalar_type() == at::kFloat) round_differently(run.inputs.back().storage());
+      if (input.scalar_type() == at::kFloat)
+        round_differently(run.inputs.back().storage(), variant);
     }
     run.live = expected.live;
     run.before = copies_of(written_tensors(plan.recording, run.inputs));

@@ -193,7 +193,8 @@ class Recorder {
       refusal_.note(c10::toString(*name), why, source_here());
       return nullptr;
     }
-    if (semantics.is_composite) {
+    if (semantics.is_composite ||
+        (semantics.is_composite_in_training && need_gradients(arguments))) {
       auto call = std::make_unique<CompositeCall>();
       call->name = c10::toString(*name);
       call->varies = vary(arguments);
@@ -334,6 +335,14 @@ class Recorder {
       found |= !is_plain(tensor) || table_.varies(table_.buffer_of(tensor));
     });
     return found;
+  }
+
+  static bool need_gradients(c10::ArrayRef<const c10::IValue> arguments) {
+    bool found = false;
+    for_each_tensor(arguments, [&](const at::Tensor& tensor, size_t, int32_t) {
+      found |= tensor.requires_grad();
+    });
+    return found && at::GradMode::is_enabled();
   }
 
   void note_absolute_offset(const OpenCall& call, const at::Tensor& tensor) {

@@ -23,18 +23,24 @@ struct Observed {
   }
 };
 
-// Changes single precision by about one unit in the last place, up or down.
-void round_differently(const c10::Storage& floats);
+// Changes single precision by about one unit in the last place, up or down; for each variant other
+// numbers up and others down.
+void round_differently(const c10::Storage& floats, int variant = 0);
 
 // The same program on copies of what it found, with parameters rounded differently.
-Recording on_rounded_copies(const Recording& recording);
+Recording on_rounded_copies(const Recording& recording, int variant = 0);
 
 // How a program of the framework responds to rounding: some amplify it, on values they were not
 // made for, and some results are nothing else (the gradient of a bias that cancels out).
 class RoundingResponse {
  public:
-  // `rounded` is `expected` from inputs and parameters that were rounded differently.
-  RoundingResponse(const Observed& expected, const Observed& rounded, bool has_backward);
+  RoundingResponse(const Observed& expected, bool has_backward);
+
+  // A run as `expected`, but from inputs and parameters that were rounded differently. What counts
+  // is by how much a result moved at most. One run may say little: whether any unit changes sides
+  // of a relu is chance.
+  void add(const Observed& rounded);
+  int runs() const { return runs_; }
 
   // Whether a result of a run on the same inputs is as near as other rounding would leave it.
   bool explains(const Observed& run, size_t result) const;
@@ -51,11 +57,10 @@ class RoundingResponse {
 
   const Observed& expected_;
   bool has_backward_;
-  std::vector<double> moved_;   // by result
-  std::vector<size_t> moving_;  // results that move by more than noise
-  double noise_ = 0;            // what moves by less may be nothing but rounding
-  double amplified_ = 0;        // by how much results differ at most, relative to their size
-  double usual_ = 0;            // in the median of those that move
+  std::vector<double> moved_;  // by result
+  int runs_ = 0;
+  double noise_ = 0;      // what moves by less may be nothing but rounding
+  double amplified_ = 0;  // by how much results differ at most, relative to their size
 };
 
 }  // namespace nimble

@@ -27,9 +27,9 @@ struct Attention {
     for (at::Tensor& p : copy.parameters) p = p.to(type);
     return copy;
   }
-  Attention rounded() const {
+  Attention rounded(int variant) const {
     Attention copy = *this;
-    for (at::Tensor& p : copy.parameters) round_differently((p = p.clone()).storage());
+    for (at::Tensor& p : copy.parameters) round_differently((p = p.clone()).storage(), variant);
     return copy;
   }
   Observed run() const {
@@ -49,9 +49,12 @@ struct Attention {
 struct Judged {
   Attention attention;
   Observed expected = attention.run();
-  Observed rounded = attention.rounded().run();
-  RoundingResponse response{expected, rounded, /*has_backward=*/true};
+  RoundingResponse response{expected, /*has_backward=*/true};
 
+  explicit Judged(int roundings) {
+    for (int variant = 0; variant < roundings; ++variant)
+      response.add(attention.rounded(variant).run());
+  }
   bool explains(const Observed& run) const {
     for (size_t i = 0; i < expected.results(); ++i)
       if (!response.explains(run, i)) return false;
@@ -59,21 +62,24 @@ struct Judged {
   }
 };
 
-TEST(Rounding, ExplainsADifferenceThatIsNothingElse) {
-  const Judged judged;
+class Rounding : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Runs, Rounding, testing::Values(1, 4));
+
+TEST_P(Rounding, ExplainsADifferenceThatIsNothingElse) {
+  const Judged judged(GetParam());
   const Observed exact = judged.attention.in(at::kDouble).run();
   EXPECT_GT(judged.response.error(exact, Attention::kKeyBias), 1e-2) << "it would be found off";
   EXPECT_TRUE(judged.explains(exact));
 }
 
-TEST(Rounding, DoesNotExplainAWrongScale) {
-  Judged judged;
+TEST_P(Rounding, DoesNotExplainAWrongScale) {
+  Judged judged(GetParam());
   judged.attention.scale *= 1.001;
   EXPECT_FALSE(judged.explains(judged.attention.run()));
 }
 
-TEST(Rounding, DoesNotExplainAnyWrongGradient) {
-  const Judged judged;
+TEST_P(Rounding, DoesNotExplainAnyWrongGradient) {
+  const Judged judged(GetParam());
   for (size_t i = 0; i < judged.expected.outputs.size(); ++i) {
     const std::vector<std::function<void(at::Tensor&)>> faults = {
         [](at::Tensor& t) { t.mul_(t.abs().max().item<float>() < 1e-4 ? 1e3 : 1.001); },
@@ -88,19 +94,52 @@ TEST(Rounding, DoesNotExplainAnyWrongGradient) {
   }
 }
 
+// A unit that is now on the other side of a relu, in one of the runs.
+TEST(RoundingRuns, TheFurthestCounts) {
+  Observed expected;
+  expected.outputs = {at::ones({8})};
+  Observed still = expected, moved = expected, ours = expected;
+  moved.outputs = {at::ones({8}) + 1e-2};
+  ours.outputs = {at::ones({8}) + 2e-2};
+  RoundingResponse response(expected, /*has_backward=*/true);
+  response.add(still);
+  EXPECT_FALSE(response.explains(ours, 0));
+  response.add(moved);
+  response.add(still);
+  EXPECT_TRUE(response.explains(ours, 0));
+  EXPECT_EQ(response.runs(), 3);
+}
+
+// A step of full length, up or down, as rounding has it.
+TEST(RoundingRuns, ExplainWhatHasNoDigits) {
+  Observed expected;
+  expected.outputs = {at::ones({8}), at::ones({8})};
+  Observed moved = expected, ours = expected;
+  moved.outputs[1] = -at::ones({8});
+  RoundingResponse response(expected, /*has_backward=*/true);
+  response.add(moved);
+  at::Tensor other_side = at::ones({8});
+  other_side[3] = -1;
+  ours.outputs = {other_side, other_side};
+  EXPECT_TRUE(response.explains(ours, 1));
+  EXPECT_FALSE(response.explains(ours, 0)) << "this one does not move";
+}
+
 // What a run with many results gives, and one from inputs that were rounded differently.
 struct Chaos {
-  Observed expected;
-  Observed rounded;
+  Observed expected = ones();
+  RoundingResponse response{expected, /*has_backward=*/true};
 
-  // The results move by a thousandth, but for the first.
+  // The results move by a thousandth, but for the first and the last.
   explicit Chaos(double first) {
-    for (int i = 0; i < 9; ++i) {
-      expected.outputs.push_back(at::ones({4}));
-      rounded.outputs.push_back(at::ones({4}) * (i == 0 ? 1 + first : 1.001));
-    }
-    expected.outputs.push_back(at::ones({4}));  // does not move
-    rounded.outputs.push_back(at::ones({4}));
+    Observed rounded = expected;
+    for (int i = 0; i < 9; ++i) rounded.outputs[i] = at::ones({4}) * (i == 0 ? 1 + first : 1.001);
+    response.add(rounded);
+  }
+  static Observed ones() {
+    Observed run;
+    for (int i = 0; i < 10; ++i) run.outputs.push_back(at::ones({4}));
+    return run;
   }
   Observed off_by(double error) const {
     Observed run = expected;
@@ -109,28 +148,27 @@ struct Chaos {
   }
 };
 
-TEST(Rounding, OfGradientsExplainsAQuarterOrTwiceWhatItDoes) {
+TEST(RoundingRuns, ExplainAQuarterOrFourTimesWhatTheResultItselfMovedBy) {
   for (const auto& [first, most] :
-       std::vector<std::pair<double, double>>{{1e-3, 16e-3}, {0.1, 0.25}, {0.27, 0.54}}) {
+       std::vector<std::pair<double, double>>{{1e-3, 16e-3}, {0.05, 0.25}, {0.2, 0.8}}) {
     const Chaos chaos(first);
-    const RoundingResponse response(chaos.expected, chaos.rounded, /*has_backward=*/true);
-    EXPECT_TRUE(response.explains(chaos.off_by(0.9 * most), 0)) << first;
-    EXPECT_FALSE(response.explains(chaos.off_by(1.1 * most), 0)) << first;
+    EXPECT_TRUE(chaos.response.explains(chaos.off_by(0.9 * most), 0)) << first;
+    EXPECT_FALSE(chaos.response.explains(chaos.off_by(1.1 * most), 0)) << first;
+    EXPECT_FALSE(chaos.response.explains(chaos.off_by(0.3), 1)) << first;
   }
 }
 
-TEST(Rounding, OfOneResultDoesNotExplainThatMostAreOff) {
+TEST(RoundingRuns, OfOneResultDoNotExplainThatMostAreOff) {
   const Chaos chaos(0.27);
-  const RoundingResponse response(chaos.expected, chaos.rounded, /*has_backward=*/true);
-  EXPECT_TRUE(response.explains_most(chaos.off_by(15e-3)));
-  EXPECT_FALSE(response.explains_most(chaos.off_by(17e-3)));
+  EXPECT_TRUE(chaos.response.explains_most(chaos.off_by(15e-3)));
+  EXPECT_FALSE(chaos.response.explains_most(chaos.off_by(17e-3)));
   Observed one_is_off = chaos.off_by(1e-3);
   one_is_off.outputs[0] = one_is_off.outputs[0] * 1.5;
-  EXPECT_TRUE(response.explains_most(one_is_off));
+  EXPECT_TRUE(chaos.response.explains_most(one_is_off));
 }
 
 // Parameters are 1, changes of them 1e-4: a unit in the last place is a thousandth of a change.
-TEST(Rounding, OfAParameterIsNotARoundedChange) {
+TEST(RoundingRuns, OfAParameterIsNotARoundedChange) {
   Observed expected;
   expected.outputs = {at::ones({8})};
   expected.before = {at::ones({8})};
@@ -138,14 +176,15 @@ TEST(Rounding, OfAParameterIsNotARoundedChange) {
   Observed rounded = expected;
   rounded.before = {at::ones({8}) * (1 + 0x1p-23)};
   rounded.written = {rounded.before[0] - 1e-4};
-  const RoundingResponse response(expected, rounded, /*has_backward=*/true);
+  RoundingResponse response(expected, /*has_backward=*/true);
+  response.add(rounded);
   EXPECT_EQ(response.own(1), 0);
   Observed run = expected;
   run.written = {expected.before[0] - 1.01e-4};
   EXPECT_FALSE(response.explains(run, 1));
 }
 
-TEST(Rounding, OfCopiesLeavesWhatTheProgramFound) {
+TEST(RoundingRuns, OfCopiesLeavesWhatTheProgramFound) {
   at::Tensor weight = at::randn({5, 7});
   at::Tensor statistic = at::rand({7});
   const Tensors before = {weight.clone(), statistic.clone()};
@@ -172,7 +211,7 @@ TEST(Rounding, OfCopiesLeavesWhatTheProgramFound) {
   EXPECT_FALSE(copy.written_externals[0].is_alias_of(statistic));
 }
 
-TEST(Rounding, KeepsTheLargestNumbersFinite) {
+TEST(RoundingRuns, KeepsTheLargestNumbersFinite) {
   at::Tensor numbers = at::full({64}, -std::numeric_limits<float>::max());
   round_differently(numbers.storage());
   EXPECT_TRUE(at::isfinite(numbers).all().item<bool>());
