@@ -105,8 +105,9 @@ std::function<Result(const std::vector<at::Tensor>&)> from_python(const py::func
 std::shared_ptr<Engine> make_engine(const py::function& function,
                                     const std::vector<at::Tensor>& inputs, int streams, int threads,
                                     bool borrowed_outputs, bool native_kernels, bool winograd,
-                                    const NamedTensors& names, const py::object& live) {
-  const Options options{streams, threads, borrowed_outputs, native_kernels, winograd};
+                                    bool strict, const NamedTensors& names,
+                                    const py::object& live) {
+  const Options options{streams, threads, borrowed_outputs, native_kernels, winograd, strict};
   const TensorFunction program = from_python<std::vector<at::Tensor>>(function);
   const LiveFunction live_numbers =
       live.is_none() ? LiveFunction() : from_python<std::vector<double>>(live);
@@ -120,7 +121,7 @@ py::dict report_of(const Engine& engine) {
   py::dict facts;
   facts["tasks"] = schedule.tasks.size();
   facts["streams"] = report.many_streams ? schedule.streams.size() : 1;
-  facts["workers"] = schedule.streams.size();
+  facts["workers"] = engine.device() ? 1 : schedule.streams.size();
   facts["framework_tasks"] =
       std::count_if(engine.plan().graph.ops.begin(), engine.plan().graph.ops.end(),
                     [](const Op& op) { return op.call.valid(); });
@@ -140,6 +141,12 @@ py::dict report_of(const Engine& engine) {
   facts["many_streams_us"] = report.many_streams_us;
   facts["makespan_us"] = report.makespan_us;
   facts["makespan_lower_bound_us"] = report.makespan_lower_bound_us;
+  facts["device"] = engine.plan().recording.device.str();
+  const DeviceReport device = engine.device() ? engine.device()->report() : DeviceReport();
+  facts["graphs"] = device.graphs;
+  facts["graph_nodes"] = device.graph_nodes;
+  facts["pool_bytes"] = device.pool_bytes;
+  facts["outside_graphs"] = device.outside;
   py::list costs;
   for (const Task& task : schedule.tasks) costs.append(task.cost_ns / 1000);
   facts["costs_us"] = costs;

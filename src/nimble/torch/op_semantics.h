@@ -21,8 +21,8 @@ enum class ArgumentEffect : uint8_t {
 struct OpSemantics {
   // The framework breaks it into other ops by itself; the recorder looks at those instead.
   bool is_composite = false;
-  // Autocast casts its arguments before it runs.
-  bool has_autocast_kernel = false;
+  // ... except on CUDA.
+  bool is_one_op_on_cuda = false;
   // Only makes memory, without contents.
   bool only_allocates = false;
   // Changes a tensor's shape or storage in place, not its data.
@@ -33,6 +33,9 @@ struct OpSemantics {
   // By argument.
   std::vector<ArgumentEffect> effects;
 };
+
+// Whether autocast is on for this device and casts the op's arguments before it runs.
+bool is_autocast(const c10::OperatorHandle& op, c10::DeviceType device);
 
 // Cached; the reference stays valid.
 const OpSemantics& semantics_of(const c10::OperatorHandle& op);

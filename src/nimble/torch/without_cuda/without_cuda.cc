@@ -1,0 +1,24 @@
+#include "nimble/base/error.h"
+#include "nimble/torch/cuda.h"
+
+namespace nimble {
+
+bool cuda_is_built() {
+  return false;
+}
+
+std::string why_no_cuda() {
+  return "this Nimble was built without CUDA: build it against a PyTorch that has CUDA, with its "
+         "headers, and without -DNIMBLE_CUDA=OFF (pip install . --config-settings "
+         "cmake.define.NIMBLE_CUDA=ON says what is missing)";
+}
+
+bool listen_to_cuda_allocations() {
+  return false;
+}
+
+std::unique_ptr<DeviceReplay> capture_on_cuda(CudaProgram) {
+  throw UserError(why_no_cuda());
+}
+
+}  // namespace nimble
