@@ -37,6 +37,12 @@ std::string text_of(const std::exception& error) {
   return framework ? framework->what_without_backtrace() : error.what();
 }
 
+// No memory is left, or the device failed: that says nothing of the program.
+bool is_of_device(const std::exception& error) {
+  return dynamic_cast<const c10::AcceleratorError*>(&error) ||
+         dynamic_cast<const c10::OutOfMemoryError*>(&error);
+}
+
 PlannedSchedule proven(BuiltSchedule built, int intra_op_threads) {
   const std::vector<std::string> faults = verify_schedule(built.schedule);
   NIMBLE_ASSERT(faults.empty(), faults.front());
@@ -138,7 +144,8 @@ class Preparation {
         expected.inputs.push_back(other_values(input, in_place));
       try {
         run_eagerly(function, expected);
-      } catch (const std::exception&) {
+      } catch (const std::exception& error) {
+        if (is_of_device(error)) throw;
         continue;  // these values are not for this program
       }
       if (live) expected.live = live(expected.inputs);
@@ -165,6 +172,7 @@ class Preparation {
     try {
       run = run_on_copies(expected.inputs, expected.live);
     } catch (const std::exception& error) {
+      if (is_of_device(error)) throw;
       throw Refused(message("cannot replay this program: on other values its replay fails: ",
                             text_of(error)));
     }

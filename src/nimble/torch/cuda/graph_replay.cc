@@ -39,9 +39,9 @@ std::string text_of(std::exception_ptr error) {
 
 // Whether an op failed because of the capture: by one of CUDA's errors for that, or by a check of
 // its own. A device that failed, or has no memory left, is another matter.
-bool is_about_capture(const std::exception_ptr& error) {
+bool is_about_capture(const OpFailed& failure) {
   try {
-    std::rethrow_exception(error);
+    std::rethrow_exception(failure.error);
   } catch (const c10::OutOfMemoryError&) {
     return false;
   } catch (const c10::AcceleratorError& e) {
@@ -50,7 +50,7 @@ bool is_about_capture(const std::exception_ptr& error) {
   } catch (const c10::Error&) {
     return true;
   } catch (const std::exception&) {
-    return false;
+    return failure.ended_capture;  // an op that is written in Python
   }
 }
 
@@ -64,12 +64,12 @@ void forget_workspaces(c10::DeviceIndex device, size_t streams) {
 GraphReplay::GraphReplay(const CudaProgram& program)
     : plan_(program.plan),
       device_(plan_.recording.device.index()),
-      borrowed_outputs_(program.options.borrowed_outputs),
-      pool_(std::make_shared<GraphPool>(at::cuda::graph_pool_handle())) {
+      borrowed_outputs_(program.options.borrowed_outputs) {
   const c10::cuda::CUDAGuard guard(device_);
   const FrameworkDispatch dispatch;
   for (size_t attempt = 0;; ++attempt) {
     plan_segments(program);
+    pool_ = std::make_shared<GraphPool>(at::cuda::graph_pool_handle());
     try {
       capture(program);
       break;
@@ -196,7 +196,7 @@ void GraphReplay::capture(const CudaProgram& program) {
 
 void GraphReplay::put_outside(const OpFailed& failure) {
   const Op& op = plan_.graph.ops[failure.op.index];
-  if (!is_about_capture(failure.error) || outside_.contains(op.call))
+  if (!is_about_capture(failure) || outside_.contains(op.call))
     std::rethrow_exception(failure.error);
   outside_[op.call] = "it cannot be captured: " + text_of(failure.error);
 }

@@ -37,11 +37,10 @@ std::vector<DeviceTouch> touches_of(const Plan& plan, const Op& op, const Progra
   return touches;
 }
 
-// Some ops make a call that ends a capture, and do not look at what it returns.
-void check_capture_goes_on(const CUDAStream& stream) {
+bool goes_on(const CUDAStream& capturing) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  C10_CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
-  TORCH_CHECK(status == cudaStreamCaptureStatusActive, "it does what cannot be captured");
+  C10_CUDA_CHECK(cudaStreamIsCapturing(capturing, &status));
+  return status == cudaStreamCaptureStatusActive;
 }
 
 // `proof` is told of every op; null: this is no capture.
@@ -68,11 +67,12 @@ void issue_on_streams(const SegmentProgram& program, ProgramMemory& memory,
       if (proof) proof->begin_op(stream, op.name);
       issue(program.plan, op, memory, live);
       if (proof) {
-        check_capture_goes_on(stream);
+        // Some ops make a call that ends a capture, and do not look at what it returns.
+        TORCH_CHECK(goes_on(stream), "it makes a call that ends a capture");
         proof->end_op(stream, touches_of(program.plan, op, memory, heard));
       }
     } catch (...) {
-      throw OpFailed(id, std::current_exception());
+      throw OpFailed(id, std::current_exception(), proof && !goes_on(stream));
     }
     if (is_waited_for[step.task.index]) ended[step.task.index].record(stream);
   }

@@ -24,11 +24,13 @@ struct SegmentProgram {
 // An op that could not be issued, and why.
 class OpFailed : public std::exception {
  public:
-  OpFailed(OpId failed, std::exception_ptr why) : op(failed), error(std::move(why)) {}
+  OpFailed(OpId failed, std::exception_ptr why, bool did_end_capture)
+      : op(failed), error(std::move(why)), ended_capture(did_end_capture) {}
   const char* what() const noexcept override { return "an op could not be issued"; }
 
   OpId op;
   std::exception_ptr error;
+  bool ended_capture;  // it made a call that a capture does not allow
 };
 
 // Runs a segment once on streams of ours, and waits for it: kernels are chosen and handles made,
