@@ -60,6 +60,7 @@ class Options:
         self.native = kernels == "auto"
         self.winograd = bool(winograd)
         self.strict = bool(strict)
+        self.keep_memory = False  # on CUDA: use none twice, which tests compare with
 
 
 class _Again(Exception):
@@ -133,6 +134,7 @@ class Program:
                 self._options.native,
                 self._options.winograd,
                 self._options.strict,
+                self._options.keep_memory,
                 state.tensors,
                 self._live_in_last_run if self.carried.optimizers else None,
             )

@@ -105,9 +105,10 @@ std::function<Result(const std::vector<at::Tensor>&)> from_python(const py::func
 std::shared_ptr<Engine> make_engine(const py::function& function,
                                     const std::vector<at::Tensor>& inputs, int streams, int threads,
                                     bool borrowed_outputs, bool native_kernels, bool winograd,
-                                    bool strict, const NamedTensors& names,
+                                    bool strict, bool keep_memory, const NamedTensors& names,
                                     const py::object& live) {
-  const Options options{streams, threads, borrowed_outputs, native_kernels, winograd, strict};
+  const Options options{streams,  threads, borrowed_outputs, native_kernels,
+                        winograd, strict,  keep_memory};
   const TensorFunction program = from_python<std::vector<at::Tensor>>(function);
   const LiveFunction live_numbers =
       live.is_none() ? LiveFunction() : from_python<std::vector<double>>(live);

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "nimble/schedule/capture_plan.h"
 #include "nimble/torch/nimble.h"
 #include "nimble/torch/plan.h"
 
@@ -39,7 +38,6 @@ struct CudaProgram {
   Plan& plan;  // its ops are sorted into segments; must outlive the replay
   const std::vector<at::Tensor>& inputs;  // an example
   const Options& options;
-  DropRule drop_rule = DropRule::kClock;
 };
 
 }  // namespace nimble

@@ -27,6 +27,7 @@ struct Options {
   bool native_kernels = true;     // ours where they measure faster; false: the framework's only
   bool winograd = true;           // allow 3x3 convolutions within 1e-3 instead of 1e-4 of eager
   bool strict = false;            // on CUDA: refuse what needs more than one graph
+  bool keep_memory = false;       // on CUDA: no memory is used twice; what others are compared with
 };
 
 using TensorFunction =

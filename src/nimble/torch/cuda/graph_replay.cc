@@ -26,15 +26,16 @@ constexpr size_t kMostStreams = 8;
 // Ops found one by one that cannot be captured.
 constexpr size_t kMostAttempts = 64;
 
-std::string text_of(std::exception_ptr error) {
+std::string first_line_of(const std::exception_ptr& error) {
+  std::string text;
   try {
-    std::rethrow_exception(std::move(error));
+    std::rethrow_exception(error);
   } catch (const c10::Error& e) {
-    const std::string text = e.what_without_backtrace();
-    return text.substr(0, text.find('\n'));
+    text = e.what_without_backtrace();
   } catch (const std::exception& e) {
-    return e.what();
+    text = e.what();
   }
+  return text.substr(0, text.find('\n'));
 }
 
 // Whether an op failed because of the capture: by one of CUDA's errors for that, or by a check of
@@ -141,9 +142,10 @@ void GraphReplay::plan_segments(const CudaProgram& program) {
   const std::vector<std::string> faults = verify_schedule(planned_.built.schedule);
   NIMBLE_ASSERT(faults.empty(), faults.front());
   orders_.clear();
+  const DropRule rule = program.options.keep_memory ? DropRule::kNever : DropRule::kClock;
   for (const Segment& segment : segments_) {
     const Schedule part = schedule_of(planned_.built.schedule, segment);
-    orders_.push_back(plan_capture(part, droppable(segment), program.drop_rule));
+    orders_.push_back(plan_capture(part, droppable(segment), rule));
   }
 }
 
@@ -185,7 +187,7 @@ void GraphReplay::capture(const CudaProgram& program) {
       continue;
     }
     graphs_.push_back(std::make_unique<SegmentGraph>(program_of(s), *memory_, live, pool_->id));
-    if (program.drop_rule == DropRule::kNever) continue;
+    if (program.options.keep_memory) continue;
     const std::vector<bool> may_drop = droppable(segments_[s]);
     for (size_t m = 0; m < may_drop.size(); ++m)
       if (may_drop[m]) memory_->drop(MemoryId(m));
@@ -198,7 +200,7 @@ void GraphReplay::put_outside(const OpFailed& failure) {
   const Op& op = plan_.graph.ops[failure.op.index];
   if (!is_about_capture(failure) || outside_.contains(op.call))
     std::rethrow_exception(failure.error);
-  outside_[op.call] = "it cannot be captured: " + text_of(failure.error);
+  outside_[op.call] = "it cannot be captured: " + first_line_of(failure.error);
 }
 
 void GraphReplay::issue_alone(const Segment& segment, c10::ArrayRef<double> live) {
