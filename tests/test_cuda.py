@@ -291,3 +291,88 @@ print(step(other)[0].tolist() == ours.tolist() == list(range(64, 128)))
     }
     for said in lines[1:-1]:
         assert said.startswith(expected[fault])
+
+
+# Ops whose kernels are Python functions on the device's memory, which is the host's.
+COMPUTING = """
+import ctypes, random
+
+data_ptr = torch._C.TensorBase.data_ptr
+def floats(tensor):
+    return (ctypes.c_float * tensor.numel()).from_address(data_ptr(tensor))
+def launch(function, to, *of):
+    to, of = floats(to), [floats(tensor) for tensor in of]
+    def run():
+        for i in range(len(to)):
+            to[i] = function(*(values[i] for values in of))
+    if torch.cuda.is_available() and on_device:
+        fake.call(run, torch.cuda.current_stream())
+    else:
+        run()
+
+library = torch.library.Library("shop", "DEF")
+library.define("mix(Tensor a, Tensor b) -> Tensor")
+library.define("grow(Tensor(a!) a, Tensor b) -> ()")
+def mix(a, b):
+    out = torch.empty_like(a)
+    launch(lambda x, y: 0.5 * x - 0.25 * y + 1, out, a, b)
+    return out
+def grow(a, b):
+    launch(lambda x, y: 0.5 * x + 0.125 * y, a, a, b)
+for name, function in (("mix", mix), ("grow", grow)):
+    for key in ("CPU", "CUDA"):
+        library.impl(name, function, key)
+shop = torch.ops.shop
+
+def random_program(seed):
+    rng = random.Random(seed)
+    plan = [(rng.random() < 0.25, rng.random(), rng.random()) for _ in range(60)]
+    def program(a, b):
+        values = [a, b]
+        for in_place, first, second in plan:
+            x = values[int(first * len(values))]
+            y = values[-1 - int(second * min(8, len(values)))]
+            if not in_place:
+                values.append(shop.mix(x, y))
+            elif x is not y and x is not a and x is not b:
+                shop.grow(x, y)
+        return values[-1], values[-2], values[len(values) // 2]
+    return program
+"""
+
+
+def test_programs_that_compute_give_the_cpus_results_in_every_order():
+    lines = on_fake(COMPUTING + """
+orders = set()
+for seed in range(8):
+    program = random_program(seed)
+    a, b = torch.arange(4.), torch.arange(4.) * 0.5 - 1
+    on_device = False
+    expected = program(a, b)
+    on_device = True
+    step = nimble.record(program, a.cuda(), b.cuda())
+    assert step.schedule.streams > 1
+    for launch_seed in range(25):
+        fake.set_seed(launch_seed)
+        for got, wanted in zip(step(a.cuda(), b.cuda()), expected):
+            assert torch.equal(got.cpu(), wanted), (seed, launch_seed)
+        orders.add((seed, *fake.last_launch_order()))
+print(len(orders) > 100)
+""", blank=False)
+    assert lines == ["True"]
+
+
+def test_graphs_of_one_compiled_function_share_their_memory():
+    lines = on_fake("""
+    def pool_bytes(share):
+        fast = nimble.compile(model, streams=1)
+        if not share:
+            fast._options.graph_memory = None
+        for batch in (64, 128, 256, 512):
+            fast(rand(batch, 16))
+        torch.cuda.synchronize()
+        sizes = [p.schedule.pool_bytes for p in fast.programs]
+        return sizes[-1] if share else sum(sizes)
+    print(pool_bytes(True) < pool_bytes(False))
+    """)
+    assert lines == ["True"]

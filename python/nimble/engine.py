@@ -60,6 +60,7 @@ class Options:
         self.native = kernels == "auto"
         self.winograd = bool(winograd)
         self.strict = bool(strict)
+        self.graph_memory = None  # on CUDA: programs that have the same use it in turn
         self.keep_memory = False  # on CUDA: use none twice, which tests compare with
 
 
@@ -134,6 +135,7 @@ class Program:
                 self._options.native,
                 self._options.winograd,
                 self._options.strict,
+                self._options.graph_memory,
                 self._options.keep_memory,
                 state.tensors,
                 self._live_in_last_run if self.carried.optimizers else None,
@@ -458,6 +460,7 @@ class _Compiled(_OfThisProcess):
             raise NimbleError(f"cache_size must be at least 1, not {cache_size}")
         self._function = function
         self._options = options
+        self._options.graph_memory = _C.GraphMemory()
         self._cache_size = cache_size
         self._programs = OrderedDict()  # the one used last stands last
         self._lock = threading.Lock()  # of the dict, not of recording or replaying

@@ -17,6 +17,11 @@ namespace nimble {
 namespace py = pybind11;
 namespace {
 
+// What programs share on CUDA; Python only hands it on.
+struct SharedGraphMemory {
+  std::shared_ptr<GraphMemory> memory = make_graph_memory();
+};
+
 // How the flat list of outputs is handed to Python.
 enum class OutputForm { kSingle, kTuple, kList };
 
@@ -105,10 +110,16 @@ std::function<Result(const std::vector<at::Tensor>&)> from_python(const py::func
 std::shared_ptr<Engine> make_engine(const py::function& function,
                                     const std::vector<at::Tensor>& inputs, int streams, int threads,
                                     bool borrowed_outputs, bool native_kernels, bool winograd,
-                                    bool strict, bool keep_memory, const NamedTensors& names,
-                                    const py::object& live) {
-  const Options options{streams,  threads, borrowed_outputs, native_kernels,
-                        winograd, strict,  keep_memory};
+                                    bool strict, const SharedGraphMemory* shared, bool keep_memory,
+                                    const NamedTensors& names, const py::object& live) {
+  const Options options{streams,
+                        threads,
+                        borrowed_outputs,
+                        native_kernels,
+                        winograd,
+                        strict,
+                        shared ? shared->memory : nullptr,
+                        keep_memory};
   const TensorFunction program = from_python<std::vector<at::Tensor>>(function);
   const LiveFunction live_numbers =
       live.is_none() ? LiveFunction() : from_python<std::vector<double>>(live);
@@ -167,6 +178,7 @@ void bind_engine(py::module_& module) {
       .def("add_cell", &ModuleWatch::add_cell)
       .def("add_tensor", &ModuleWatch::add_tensor)
       .def("first_change", &ModuleWatch::first_change);
+  py::class_<SharedGraphMemory>(module, "GraphMemory").def(py::init<>());
   py::class_<LogicalConcurrency>(module, "LogicalConcurrency")
       .def_readonly("degree", &LogicalConcurrency::degree)
       .def_readonly("streams", &LogicalConcurrency::streams)

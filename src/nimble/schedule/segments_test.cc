@@ -41,7 +41,9 @@ TEST(Segments, AreRangesInTheOrderOfTheirDependencies) {
     for (size_t s = 0; s < cut.segments.size(); ++s) {
       EXPECT_EQ(cut.segments[s].begin, end);
       end = cut.segments[s].end;
-      if (s > 0) EXPECT_NE(cut.segments[s].captured, cut.segments[s - 1].captured);
+      if (s > 0) {
+        EXPECT_NE(cut.segments[s].captured, cut.segments[s - 1].captured);
+      }
     }
     EXPECT_EQ(end, cut.graph.ops.size());
     for (const Edge& edge : cut.graph.edges) EXPECT_LT(edge.before, edge.after);

@@ -65,12 +65,13 @@ void forget_workspaces(c10::DeviceIndex device, size_t streams) {
 GraphReplay::GraphReplay(const CudaProgram& program)
     : plan_(program.plan),
       device_(plan_.recording.device.index()),
-      borrowed_outputs_(program.options.borrowed_outputs) {
+      borrowed_outputs_(program.options.borrowed_outputs),
+      pool_(program.options.graph_memory ? program.options.graph_memory->pool_of(device_)
+                                         : std::make_shared<GraphPool>(device_)) {
   const c10::cuda::CUDAGuard guard(device_);
   const FrameworkDispatch dispatch;
   for (size_t attempt = 0;; ++attempt) {
     plan_segments(program);
-    pool_ = std::make_shared<GraphPool>(at::cuda::graph_pool_handle());
     try {
       capture(program);
       break;
@@ -186,12 +187,15 @@ void GraphReplay::capture(const CudaProgram& program) {
       graphs_.push_back(nullptr);
       continue;
     }
-    graphs_.push_back(std::make_unique<SegmentGraph>(program_of(s), *memory_, live, pool_->id));
+    graphs_.push_back(std::make_unique<SegmentGraph>(program_of(s), *memory_, live, pool_->id()));
     if (program.options.keep_memory) continue;
     const std::vector<bool> may_drop = droppable(segments_[s]);
     for (size_t m = 0; m < may_drop.size(); ++m)
       if (may_drop[m]) memory_->drop(MemoryId(m));
   }
+  for (size_t m = 0; m < plan_.graph.memories.size(); ++m)
+    NIMBLE_ASSERT(!plan_.graph.memories[m].is_output || (*memory_)[MemoryId(m)],
+                  "an output was dropped");
   // They are of the graphs' pool now.
   forget_workspaces(device_, streams);
 }
@@ -269,8 +273,7 @@ void GraphReplay::note_report() {
     ++report_.graphs;
     report_.graph_nodes += graph->nodes();
   }
-  const auto snapshot = c10::cuda::CUDACachingAllocator::snapshot(pool_->id, false);
-  for (const auto& segment : snapshot.segments) report_.pool_bytes += segment.total_size;
+  report_.pool_bytes = pool_->bytes();
   for (const Op& op : plan_.graph.ops)
     if (const std::string why = why_outside(op); !why.empty())
       report_.outside.push_back(

@@ -112,8 +112,8 @@ SegmentGraph::SegmentGraph(const SegmentProgram& program, ProgramMemory& memory,
     graph_->reset();
     throw;
   }
-  NIMBLE_ASSERT(faults.empty(), faults.front());
   graph_->capture_end();
+  NIMBLE_ASSERT(faults.empty(), faults.front());
 }
 
 }  // namespace nimble

@@ -13,6 +13,10 @@ std::string why_no_cuda() {
          "cmake.define.NIMBLE_CUDA=ON says what is missing)";
 }
 
+std::shared_ptr<GraphMemory> make_graph_memory() {
+  return nullptr;
+}
+
 bool listen_to_cuda_allocations() {
   return false;
 }
