@@ -4,8 +4,11 @@ from textwrap import dedent
 
 import pytest
 from fake_cuda import missing, run_on_fake_cuda
+from nimble import _C
+
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+with_cuda = pytest.mark.skipif(_C.why_no_cuda() != "", reason=_C.why_no_cuda())
 
 # Numbers mean nothing on a device that does not compute: it stays zero.
 HEAD = """
@@ -39,6 +42,17 @@ def on_fake(script, blank=True):
     return run_on_fake_cuda(HEAD + dedent(script), FAKE_CUDA_BLANK=str(int(blank))).splitlines()
 
 
+@pytest.mark.skipif(_C.why_no_cuda() == "", reason="this build has CUDA")
+def test_without_cuda_the_error_says_what_to_do():
+    for line in on_fake("""
+    print(error_of(nimble.Nimble(model).prepare, x))
+    print(error_of(nimble.record, lambda a: a.cuda() * 2, x.cpu()))
+    print(error_of(nimble.Nimble(model.cpu()).prepare(x.cpu()), x))
+    """):
+        assert "on device cuda:0; this Nimble was built without CUDA: install it again" in line
+
+
+@with_cuda
 def test_every_interface_replays_graphs():
     lines = on_fake("""
     def launches(call, *args):
@@ -84,6 +98,7 @@ def test_every_interface_replays_graphs():
     ]
 
 
+@with_cuda
 def test_outputs_are_fresh_or_borrowed():
     lines = on_fake("""
     engine = nimble.Nimble(model).prepare(x)
@@ -96,6 +111,7 @@ def test_outputs_are_fresh_or_borrowed():
     assert lines == ["True", "True"]
 
 
+@with_cuda
 def test_a_replay_is_on_the_callers_stream_and_reads_parameters_in_place():
     lines = on_fake("""
     engine = nimble.Nimble(model).prepare(x)
@@ -117,6 +133,7 @@ def test_a_replay_is_on_the_callers_stream_and_reads_parameters_in_place():
     assert "'layers.0.weight' was given other memory" in lines[2]
 
 
+@with_cuda
 def test_what_is_not_as_prepared_is_refused():
     lines = on_fake("""
     engine = nimble.Nimble(model).prepare(x)
@@ -144,6 +161,7 @@ def test_what_is_not_as_prepared_is_refused():
     assert "torch.profiler" in lines[6]
 
 
+@with_cuda
 def test_ops_that_cannot_be_captured_run_between_graphs():
     lines = on_fake("""
     def function(a):
@@ -168,6 +186,7 @@ def test_ops_that_cannot_be_captured_run_between_graphs():
     assert lines[6].startswith("Refused: cannot capture aten::")
 
 
+@with_cuda
 def test_an_op_that_ends_the_capture_is_found_and_put_between_graphs():
     lines = on_fake("""
     def synchronise(a):
@@ -187,6 +206,7 @@ def test_an_op_that_ends_the_capture_is_found_and_put_between_graphs():
     assert lines[0].startswith("2 ['shop::synchronise") and "cannot be captured" in lines[0]
 
 
+@with_cuda
 def test_numbers_of_an_optimizer_are_never_frozen():
     lines = on_fake("""
     def step_with(make, **more):
@@ -207,6 +227,7 @@ def test_numbers_of_an_optimizer_are_never_frozen():
     assert lines[2] == "[4.0, 4.0]"
 
 
+@with_cuda
 def test_dropout_draws_from_the_generator_as_eager_does():
     lines = on_fake("""
     dropout = nn.Sequential(nn.Linear(16, 16), nn.Dropout(), nn.Linear(16, 16), nn.Dropout()).cuda()
@@ -224,6 +245,7 @@ def test_dropout_draws_from_the_generator_as_eager_does():
     assert lines == ["True", "True"]
 
 
+@with_cuda
 def test_backward_pass_and_autocast_are_recorded():
     lines = on_fake("""
     def step(a):
@@ -259,6 +281,7 @@ clean = leaks()
 """
 
 
+@with_cuda
 @pytest.mark.parametrize("fault", ["out of memory", "launch", "later"])
 def test_faults_are_clear_and_leave_nothing_behind(fault):
     lines = on_fake(FAULTS + f"""
@@ -341,6 +364,7 @@ def random_program(seed):
 """
 
 
+@with_cuda
 def test_programs_that_compute_give_the_cpus_results_in_every_order():
     lines = on_fake(COMPUTING + """
 orders = set()
@@ -362,6 +386,7 @@ print(len(orders) > 100)
     assert lines == ["True"]
 
 
+@with_cuda
 def test_graphs_of_one_compiled_function_share_their_memory():
     lines = on_fake("""
     def pool_bytes(share):

@@ -8,6 +8,7 @@
 #include "nimble/python/errors.h"
 #include "nimble/python/module_watch.h"
 #include "nimble/python/without_gil.h"
+#include "nimble/torch/cuda.h"
 #include "nimble/torch/engine.h"
 #include "nimble/torch/explain.h"
 #include "nimble/torch/inspection.h"
@@ -168,6 +169,7 @@ py::dict report_of(const Engine& engine) {
 }  // namespace
 
 void bind_engine(py::module_& module) {
+  module.def("why_no_cuda", &why_no_cuda);
   module.def("measure_fma_peak_gflops", &fma_peak_gflops, py::arg("threads") = 1,
              py::call_guard<py::gil_scoped_release>());
   py::class_<ModuleWatch, std::shared_ptr<ModuleWatch>>(module, "ModuleWatch")

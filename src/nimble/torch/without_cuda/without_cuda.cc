@@ -8,9 +8,9 @@ bool cuda_is_built() {
 }
 
 std::string why_no_cuda() {
-  return "this Nimble was built without CUDA: build it against a PyTorch that has CUDA, with its "
-         "headers, and without -DNIMBLE_CUDA=OFF (pip install . --config-settings "
-         "cmake.define.NIMBLE_CUDA=ON says what is missing)";
+  return "this Nimble was built without CUDA: install it again beside a PyTorch that has CUDA "
+         "(pip install . --config-settings=cmake.define.NIMBLE_CUDA=ON says what is missing), or "
+         "move the model and its inputs to the CPU";
 }
 
 std::shared_ptr<GraphMemory> make_graph_memory() {
