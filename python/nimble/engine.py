@@ -18,6 +18,7 @@ from nimble.schedule import Passes, Schedule, shape_of_input
 
 _MOST_STEPS_UNTIL_STEADY = 4
 _MOST_PROGRAMS = 8  # of one step
+_DEVICES = ("cpu", "cuda")
 
 
 class Options:
@@ -32,10 +33,18 @@ class Options:
             1e-3 of eager, relative to the largest output, instead of 1e-4.
         outputs: "fresh" (each call returns new tensors) or "borrowed" (the next call overwrites
             them).
+        strict: on CUDA, whether to refuse a program with ops that cannot be captured. Else they run
+            between graphs; `explain()` says which, and why.
     """
 
     def __init__(
-        self, streams="auto", threads=None, kernels="auto", outputs="fresh", winograd=True
+        self,
+        streams="auto",
+        threads=None,
+        kernels="auto",
+        outputs="fresh",
+        winograd=True,
+        strict=False,
     ):
         if streams != "auto" and not (isinstance(streams, int) and streams >= 1):
             raise NimbleError(f'streams must be "auto" or a positive number, not {streams!r}')
@@ -50,6 +59,9 @@ class Options:
         self.borrowed = outputs == "borrowed"
         self.native = kernels == "auto"
         self.winograd = bool(winograd)
+        self.strict = bool(strict)
+        self.graph_memory = None  # on CUDA: programs that have the same use it in turn
+        self.keep_memory = False  # on CUDA: use none twice, which tests compare with
 
 
 class _Again(Exception):
@@ -122,6 +134,9 @@ class Program:
                 self._options.borrowed,
                 self._options.native,
                 self._options.winograd,
+                self._options.strict,
+                self._options.graph_memory,
+                self._options.keep_memory,
                 state.tensors,
                 self._live_in_last_run if self.carried.optimizers else None,
             )
@@ -442,6 +457,7 @@ def record(
     kernels="auto",
     outputs="fresh",
     winograd=True,
+    strict=False,
     **kwargs,
 ):
     """Runs any function of tensors once and returns it as a replayed plan.
@@ -450,7 +466,7 @@ def record(
         >>> step = nimble.record(lambda x, y: (x @ y).relu(), x, y)
         >>> z = step(x, y)
     """
-    options = Options(streams, threads, kernels, outputs, winograd)
+    options = Options(streams, threads, kernels, outputs, winograd, strict)
     return _Recorded(function, args, kwargs, options)
 
 
@@ -462,16 +478,16 @@ class _Compiled(_OfThisProcess):
             raise NimbleError(f"cache_size must be at least 1, not {cache_size}")
         self._function = function
         self._options = options
+        self._options.graph_memory = _C.GraphMemory()
         self._cache_size = cache_size
         self._programs = OrderedDict()  # the one used last stands last
         self._lock = threading.Lock()  # of the dict, not of recording or replaying
 
     def __call__(self, *args, **kwargs):
         tensors, shape = tree.flatten_call(args, kwargs)
-        autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
         key = (
             shape,
-            autocast,
+            *(torch.is_autocast_enabled(d) and torch.get_autocast_dtype(d) for d in _DEVICES),
             torch.get_default_dtype(),
             *((t.shape, t.stride(), t.dtype, t.device) for t in tensors),
         )
@@ -505,6 +521,7 @@ def compile(
     kernels="auto",
     outputs="fresh",
     winograd=True,
+    strict=False,
     cache_size=8,
 ):
     """Returns a callable that prepares itself for every new signature of its arguments.
@@ -516,4 +533,5 @@ def compile(
         >>> fast = nimble.compile(model)
         >>> fast(torch.rand(1, 3, 224, 224)); fast(torch.rand(8, 3, 224, 224))
     """
-    return _Compiled(model, Options(streams, threads, kernels, outputs, winograd), cache_size)
+    options = Options(streams, threads, kernels, outputs, winograd, strict)
+    return _Compiled(model, options, cache_size)

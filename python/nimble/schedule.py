@@ -24,6 +24,10 @@ class Schedule:
         costs_us: measured time of each task.
         one_stream_us, many_streams_us: measured while preparing (0: not tried).
         makespan_us, makespan_lower_bound_us: of the plan for several streams, as simulated.
+        device: what it runs on. On CUDA also:
+        graphs, graph_nodes, pool_bytes: graphs that a replay launches, kernels and copies in them,
+            memory that they hold.
+        outside_graphs: ops that run between graphs, and why.
         record_ms, plan_ms, measure_ms: where the time to prepare went; select_ms, for choosing
             kernels, is part of plan_ms.
 

@@ -37,7 +37,8 @@ class TrainStep(_Prepared):
         max_grad_norm: clip the gradients of all parameters of the optimizer to this norm.
         accumulate: so many calls make one step of the optimizer. Each call adds the gradients of
             its loss divided by this number.
-        autocast: run model and loss under `torch.autocast("cpu", dtype=autocast)`.
+        autocast: run model and loss under `torch.autocast(device, dtype=autocast)`, where device is
+            that of the model's parameters.
 
     Other keyword options: see `nimble.engine.Options`.
     """
@@ -64,9 +65,10 @@ class TrainStep(_Prepared):
         # Its variables are what a recording watches: all of them stay what they are.
         model, loss_fn, optimizer = self.model, self.loss_fn, self.optimizer
         max_grad_norm, accumulate, autocast = self.max_grad_norm, self.accumulate, self.autocast
+        device = next((p.device.type for p in model.parameters()), "cpu")
 
         def step(*batch):
-            with torch.autocast("cpu", dtype=autocast) if autocast else contextlib.nullcontext():
+            with torch.autocast(device, dtype=autocast) if autocast else contextlib.nullcontext():
                 if loss_fn is None:
                     loss = model(*batch)
                 else:

@@ -56,7 +56,7 @@ def run_on_fake_cuda(script, timeout=600, **more):
     """Runs Python source in a process of its own, and returns what it prints.
 
     `torch`, `nn` and `fake` (see api.py) are imported already. `more` is added to the environment:
-    FAKE_CUDA_MEMORY (MiB), FAKE_CUDA_SEED.
+    FAKE_CUDA_MEMORY (MiB), FAKE_CUDA_SEED, FAKE_CUDA_BLANK.
     """
     head = "import torch\nfrom torch import nn\nfrom fake_cuda import api as fake\n"
     done = subprocess.run(

@@ -124,6 +124,11 @@ FAKE_EXPORT void fake_cuda_set_memory(uint64_t bytes) {
   state().memory_bytes = bytes;
 }
 
+FAKE_EXPORT void fake_cuda_set_blank(int on) {
+  std::lock_guard guard(state().lock);
+  state().blank = on;
+}
+
 FAKE_EXPORT void fake_cuda_fail_malloc(int64_t after, int64_t count) {
   std::lock_guard guard(state().lock);
   state().malloc_fault = {after, count, 0};

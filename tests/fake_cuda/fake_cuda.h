@@ -96,6 +96,10 @@ void fake_cuda_get_counters(fake_cuda_counters* out);
 // Device memory that there seems to be; also by the environment: FAKE_CUDA_MEMORY, in MiB.
 void fake_cuda_set_memory(uint64_t bytes);
 
+// Device memory stays zero from now on, whatever is copied or filled: then all runs of a program
+// give the same. Also by the environment: FAKE_CUDA_BLANK=1.
+void fake_cuda_set_blank(int on);
+
 // Faults. `after` counts from now: 1 is the next call. 0 takes the fault away.
 // `count` cudaMallocs in a row are out of memory (PyTorch empties its cache and tries again).
 void fake_cuda_fail_malloc(int64_t after, int64_t count);

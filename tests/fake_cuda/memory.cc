@@ -92,6 +92,14 @@ fake_cuda_range range(const void* memory, size_t bytes, bool writes) {
   return {reinterpret_cast<uint64_t>(memory), bytes, writes};
 }
 
+// Whether copies and fills leave this memory as it is.
+bool stays_blank(const void* memory) {
+  State& s = state();
+  std::lock_guard guard(s.lock);
+  auto* block = s.blank ? find_block(memory) : nullptr;
+  return block && block->second.kind == Block::kDevice;
+}
+
 // Copies from or to memory that is not pinned cannot be captured.
 cudaError_t check_pageable(cudaStream_t handle, const void* memory) {
   State& s = state();
@@ -107,6 +115,7 @@ cudaError_t copy_rows(void* to, size_t to_pitch, const void* from, size_t from_p
   for (const void* memory : {static_cast<const void*>(to), from})
     if (auto error = check_pageable(stream, memory)) return result(error);
   auto work = [=] {
+    if (stays_blank(to)) return;
     for (size_t row = 0; row < height; ++row)
       std::memmove(static_cast<char*>(to) + row * to_pitch,
                    static_cast<const char*>(from) + row * from_pitch, width);
@@ -235,8 +244,10 @@ FAKE_EXPORT cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cud
 }
 
 FAKE_EXPORT cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  return enqueue(stream, FAKE_CUDA_MEMSET, "memset", [=] { std::memset(to, value, bytes); },
-                 {range(to, bytes, true)});
+  auto work = [=] {
+    if (!stays_blank(to)) std::memset(to, value, bytes);
+  };
+  return enqueue(stream, FAKE_CUDA_MEMSET, "memset", work, {range(to, bytes, true)});
 }
 FAKE_EXPORT cudaError_t cudaMemset(void* to, int value, size_t bytes) {
   if (auto error = begin_synchronous()) return result(error);

@@ -10,6 +10,7 @@ State& state() {
     auto made = std::make_unique<State>();
     if (const char* mib = std::getenv("FAKE_CUDA_MEMORY"))
       made->memory_bytes = std::strtoull(mib, nullptr, 10) << 20;
+    if (const char* blank = std::getenv("FAKE_CUDA_BLANK")) made->blank = *blank == '1';
     if (const char* seed = std::getenv("FAKE_CUDA_SEED"))
       made->random.seed(std::strtoull(seed, nullptr, 10));
     return made.release();

@@ -133,6 +133,7 @@ struct State {
 
   std::map<uintptr_t, Block> blocks;
   uint64_t memory_bytes = uint64_t{80} << 30;
+  bool blank = false;  // device memory stays zero
   std::vector<fake_cuda_allocation> allocations;
 
   std::unordered_map<const void*, const char*> kernel_names;

@@ -8,6 +8,7 @@
 #include "nimble/python/errors.h"
 #include "nimble/python/module_watch.h"
 #include "nimble/python/without_gil.h"
+#include "nimble/torch/cuda.h"
 #include "nimble/torch/engine.h"
 #include "nimble/torch/explain.h"
 #include "nimble/torch/inspection.h"
@@ -16,6 +17,11 @@ namespace nimble {
 
 namespace py = pybind11;
 namespace {
+
+// What programs share on CUDA; Python only hands it on.
+struct SharedGraphMemory {
+  std::shared_ptr<GraphMemory> memory = make_graph_memory();
+};
 
 // How the flat list of outputs is handed to Python.
 enum class OutputForm { kSingle, kTuple, kList };
@@ -105,8 +111,16 @@ std::function<Result(const std::vector<at::Tensor>&)> from_python(const py::func
 std::shared_ptr<Engine> make_engine(const py::function& function,
                                     const std::vector<at::Tensor>& inputs, int streams, int threads,
                                     bool borrowed_outputs, bool native_kernels, bool winograd,
+                                    bool strict, const SharedGraphMemory* shared, bool keep_memory,
                                     const NamedTensors& names, const py::object& live) {
-  const Options options{streams, threads, borrowed_outputs, native_kernels, winograd};
+  const Options options{streams,
+                        threads,
+                        borrowed_outputs,
+                        native_kernels,
+                        winograd,
+                        strict,
+                        shared ? shared->memory : nullptr,
+                        keep_memory};
   const TensorFunction program = from_python<std::vector<at::Tensor>>(function);
   const LiveFunction live_numbers =
       live.is_none() ? LiveFunction() : from_python<std::vector<double>>(live);
@@ -120,7 +134,7 @@ py::dict report_of(const Engine& engine) {
   py::dict facts;
   facts["tasks"] = schedule.tasks.size();
   facts["streams"] = report.many_streams ? schedule.streams.size() : 1;
-  facts["workers"] = schedule.streams.size();
+  facts["workers"] = engine.device() ? 1 : schedule.streams.size();
   facts["framework_tasks"] =
       std::count_if(engine.plan().graph.ops.begin(), engine.plan().graph.ops.end(),
                     [](const Op& op) { return op.call.valid(); });
@@ -140,6 +154,12 @@ py::dict report_of(const Engine& engine) {
   facts["many_streams_us"] = report.many_streams_us;
   facts["makespan_us"] = report.makespan_us;
   facts["makespan_lower_bound_us"] = report.makespan_lower_bound_us;
+  facts["device"] = engine.plan().recording.device.str();
+  const DeviceReport device = engine.device() ? engine.device()->report() : DeviceReport();
+  facts["graphs"] = device.graphs;
+  facts["graph_nodes"] = device.graph_nodes;
+  facts["pool_bytes"] = device.pool_bytes;
+  facts["outside_graphs"] = device.outside;
   py::list costs;
   for (const Task& task : schedule.tasks) costs.append(task.cost_ns / 1000);
   facts["costs_us"] = costs;
@@ -149,6 +169,7 @@ py::dict report_of(const Engine& engine) {
 }  // namespace
 
 void bind_engine(py::module_& module) {
+  module.def("why_no_cuda", &why_no_cuda);
   module.def("measure_fma_peak_gflops", &fma_peak_gflops, py::arg("threads") = 1,
              py::call_guard<py::gil_scoped_release>());
   py::class_<ModuleWatch, std::shared_ptr<ModuleWatch>>(module, "ModuleWatch")
@@ -159,6 +180,7 @@ void bind_engine(py::module_& module) {
       .def("add_cell", &ModuleWatch::add_cell)
       .def("add_tensor", &ModuleWatch::add_tensor)
       .def("first_change", &ModuleWatch::first_change);
+  py::class_<SharedGraphMemory>(module, "GraphMemory").def(py::init<>());
   py::class_<LogicalConcurrency>(module, "LogicalConcurrency")
       .def_readonly("degree", &LogicalConcurrency::degree)
       .def_readonly("streams", &LogicalConcurrency::streams)

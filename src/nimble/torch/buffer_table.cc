@@ -1,7 +1,6 @@
 #include "nimble/torch/buffer_table.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "nimble/base/error.h"
 #include "nimble/torch/memory_slot.h"
@@ -55,6 +54,7 @@ BufferId BufferTable::add_buffer(const c10::Storage& storage, Role role) {
   recording_.trace.buffers.push_back(
       {storage.nbytes(), role, name == names_.end() ? "" : name->second, false});
   recording_.storages.emplace_back();
+  recording_.devices.push_back(storage.device());
   recording_.external_tensors.emplace_back();
   unwritten_.push_back(false);
   varies_.push_back(role != Role::kConstant && role != Role::kIntermediate);
@@ -141,10 +141,8 @@ void BufferTable::make_writable(BufferId buffer, const at::Tensor& tensor) {
   (*this)[buffer].role = Role::kIntermediate;
   recording_.storages[buffer.index] = {};
   recording_.external_tensors[buffer.index] = at::Tensor();
-  const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
-  (*this)[buffer].bytes = bytes;
-  at::Tensor contents = at::empty({bytes}, at::TensorOptions().dtype(at::kByte));
-  if (bytes > 0) std::memcpy(contents.mutable_data_ptr(), tensor.storage().data(), bytes);
+  (*this)[buffer].bytes = tensor.storage().nbytes();
+  const at::Tensor contents = bytes_of_storage(tensor.storage()).clone();
   const BufferId source = add_buffer(contents.storage(), Role::kConstant);
   recording_.storages[source.index] = contents.storage();
 

@@ -46,6 +46,10 @@ bool is_close(double a, double b, double relative, double absolute) {
 
 }  // namespace
 
+at::Tensor copy_for_comparison(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+}
+
 bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
   const at::Tensor x = plain(a);

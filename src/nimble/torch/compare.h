@@ -5,6 +5,9 @@
 // How far results are from each other.
 namespace nimble {
 
+// On the CPU, where all tensors of the functions below must be.
+at::Tensor copy_for_comparison(const at::Tensor& tensor);
+
 bool same_bytes(const at::Tensor& a, const at::Tensor& b);
 // Of the absolute values.
 double largest_finite(const at::Tensor& tensor);

@@ -68,13 +68,16 @@ AmbientState AmbientState::now() {
   AmbientState state;
   state.autocast = at::autocast::is_autocast_enabled(at::kCPU);
   if (state.autocast) state.autocast_dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  state.cuda_autocast = at::autocast::is_autocast_enabled(at::kCUDA);
+  if (state.cuda_autocast) state.cuda_autocast_dtype = at::autocast::get_autocast_dtype(at::kCUDA);
   state.default_dtype = c10::get_default_dtype_as_scalartype();
   return state;
 }
 
 std::string AmbientState::to_string() const {
-  return message("autocast ", autocast ? c10::toString(autocast_dtype) : "off", ", default dtype ",
-                 c10::toString(default_dtype));
+  return message("autocast ", autocast ? c10::toString(autocast_dtype) : "off",
+                 cuda_autocast ? message(" (CUDA ", c10::toString(cuda_autocast_dtype), ")") : "",
+                 ", default dtype ", c10::toString(default_dtype));
 }
 
 // An instance for the time of one call.
@@ -129,6 +132,7 @@ Engine::Engine(const TensorFunction& function, const std::vector<at::Tensor>& in
   recorded_graph_ = std::move(prepared.recorded_graph);
   planned_ = std::move(prepared.schedule);
   report_ = prepared.report;
+  device_ = std::move(prepared.device);
   idle_.reserve(16);
   idle_.push_back(std::move(prepared.instance));
 
@@ -177,12 +181,14 @@ std::vector<at::Tensor> Engine::run(c10::ArrayRef<at::Tensor> inputs, c10::Array
   }
   check(inputs);
   NIMBLE_ASSERT(live.size() == plan_->recording.live_values.size());
+  if (device_) return device_->run(inputs, live);
   Borrowed instance(*this);
   (*instance).set_live(live);
   return (*instance).run(inputs);
 }
 
 std::vector<TaskTime> Engine::run_timed(c10::ArrayRef<at::Tensor> inputs) {
+  NIMBLE_ASSERT(!device_);
   check(inputs);
   Borrowed instance(*this);
   return (*instance).run_timed(inputs);
@@ -204,9 +210,14 @@ void Engine::check(c10::ArrayRef<at::Tensor> inputs) const {
 
 void Engine::check_input(size_t index, const at::Tensor& input) const {
   const TensorDesc& desc = plan_->graph.views[plan_->graph.inputs[index].view.index].desc;
-  if (!is_plain(input)) {
-    throw UserError(message("input ", index, ": prepared for ", desc.to_string(),
-                            " on the CPU, got ", why_not_plain(input)));
+  const Recording& recording = plan_->recording;
+  const BufferId buffer = recording.trace.views[recording.trace.inputs[index].index].buffer;
+  const c10::Device device = recording.devices[buffer.index];
+  if (!is_plain(input) || input.device() != device) {
+    throw UserError(message(
+        "input ", index, ": prepared for ", desc.to_string(), " on ",
+        device.is_cpu() ? "the CPU" : device.str(), ", got ",
+        is_plain(input) ? "a tensor on device " + input.device().str() : why_not_plain(input)));
   }
   if (input.sizes() != at::IntArrayRef(desc.sizes) ||
       static_cast<int8_t>(input.scalar_type()) != desc.dtype.code)
@@ -276,7 +287,7 @@ std::string Engine::moved_tensor() const {
   for (size_t i = 0; i < storages.size(); ++i)
     if (storages[i] && storages[i].nbytes() < plan_->recording.trace.buffers[i].bytes)
       return plan_->recording.trace.buffers[i].name;
-  return "";
+  return device_ ? device_->moved_tensor() : "";
 }
 
 size_t Engine::weight_bytes() const {

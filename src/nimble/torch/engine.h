@@ -19,6 +19,8 @@ namespace nimble {
 struct AmbientState {
   bool autocast = false;
   at::ScalarType autocast_dtype = at::kFloat;
+  bool cuda_autocast = false;
+  at::ScalarType cuda_autocast_dtype = at::kFloat;
   at::ScalarType default_dtype = at::kFloat;
 
   static AmbientState now();
@@ -46,6 +48,7 @@ class Engine {
   const Schedule& schedule() const { return planned_.built.schedule; }
   const PlannedSchedule& planned() const { return planned_; }
   const PrepareReport& report() const { return report_; }
+  const DeviceReplay* device() const { return device_.get(); }  // null: the CPU
   // Bytes of folded and packed constants, besides the user's parameters.
   size_t weight_bytes() const;
   // Bytes that a replay on one stream holds at most: arena, outputs, results the framework makes.
@@ -80,6 +83,7 @@ class Engine {
   bool writes_caller_memory_ = false;      // inputs or externals
   std::vector<bool> external_is_written_;  // by buffer
   std::vector<std::unique_ptr<Instance>> idle_;
+  std::unique_ptr<DeviceReplay> device_;  // instead of instances, if not on the CPU
 };
 
 }  // namespace nimble

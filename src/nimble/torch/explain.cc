@@ -24,6 +24,7 @@ std::string how(const Plan& plan, const Op& op) {
                       op.part->column_begin, "-", op.part->column_end);
     return text + "  (" + op.name + ")";
   }
+  if (plan.recording.device.is_cuda()) return op.name;
   const CallBinding& binding = plan.bindings[op.call.index];
   const std::string name = c10::toString(binding.op.operator_name());
   if (plan.recording.calls[op.call.index].results.empty()) return name + " in place";
@@ -97,11 +98,39 @@ void write_native(std::ostream& out, const Engine& engine) {
   }
 }
 
+// What is in graphs, and what is not.
+void write_device(std::ostream& out, const Engine& engine) {
+  const DeviceReport& report = engine.device()->report();
+  const Schedule& schedule = engine.schedule();
+  out << schedule.tasks.size() << " tasks on " << schedule.streams.size() << " streams, "
+      << schedule.wait_count() << " waits, " << engine.plan().recording.device.str() << "; "
+      << report.graph_nodes << " nodes in " << report.graphs << " graphs, memory "
+      << megabytes(report.pool_bytes) << " (framework's peak "
+      << megabytes(engine.plan().recording.trace.framework_peak_bytes) << ")\n";
+  for (const std::string& op : report.outside) out << "in no graph: " << op << "\n";
+}
+
 std::vector<size_t> stream_of_tasks(const Schedule& schedule) {
   std::vector<size_t> stream_of(schedule.tasks.size());
   for (size_t s = 0; s < schedule.streams.size(); ++s)
     for (const Step& step : schedule.streams[s]) stream_of[step.task.index] = s;
   return stream_of;
+}
+
+void write_tasks(std::ostream& out, const Engine& engine) {
+  const Schedule& schedule = engine.schedule();
+  out << "\n task " << (engine.device() ? "stream" : "worker")
+      << "   cost us  alone us  op and how it is replayed  [module]\n";
+  const std::vector<size_t> stream_of = stream_of_tasks(schedule);
+  for (size_t i = 0; i < schedule.tasks.size(); ++i) {
+    const Op& op = engine.plan().graph.ops[i];
+    char head[64];
+    std::snprintf(head, sizeof head, "%5zu %6zu %9.1f %9.1f  ", i, stream_of[i],
+                  schedule.tasks[i].cost_ns / 1000, cost_alone_ns(engine.plan(), op) / 1000);
+    out << head << how(engine.plan(), op);
+    if (!schedule.tasks[i].module.empty()) out << "  [" << schedule.tasks[i].module << "]";
+    out << "\n";
+  }
 }
 
 }  // namespace
@@ -110,6 +139,11 @@ std::string explain(const Engine& engine) {
   const Schedule& schedule = engine.schedule();
   const PrepareReport& report = engine.report();
   std::ostringstream out;
+  if (engine.device()) {
+    write_device(out, engine);
+    write_tasks(out, engine);
+    return out.str();
+  }
   const size_t workers = schedule.streams.size();
   out << schedule.tasks.size() << " tasks on "
       << (workers == 1          ? "one worker"
@@ -124,17 +158,7 @@ std::string explain(const Engine& engine) {
   else
     out << "one stream: nothing to run side by side, or one thread\n";
   write_native(out, engine);
-  out << "\n task worker   cost us  alone us  op and how it is replayed  [module]\n";
-  const std::vector<size_t> stream_of = stream_of_tasks(schedule);
-  for (size_t i = 0; i < schedule.tasks.size(); ++i) {
-    const Op& op = engine.plan().graph.ops[i];
-    char head[64];
-    std::snprintf(head, sizeof head, "%5zu %6zu %9.1f %9.1f  ", i, stream_of[i],
-                  schedule.tasks[i].cost_ns / 1000, cost_alone_ns(engine.plan(), op) / 1000);
-    out << head << how(engine.plan(), op);
-    if (!schedule.tasks[i].module.empty()) out << "  [" << schedule.tasks[i].module << "]";
-    out << "\n";
-  }
+  write_tasks(out, engine);
   return out.str();
 }
 

@@ -18,42 +18,16 @@ bool needs_dispatch(const at::Tensor& tensor) {
 
 }  // namespace
 
-void FrameworkTask::place(const TensorSlot& slot, at::Tensor tensor) {
-  if (slot.element < 0) {
-    arguments_[slot.position] = std::move(tensor);
-    return;
-  }
-  // The recording's list is shared by all instances: this one gets its own.
-  c10::List<c10::IValue> list = arguments_[slot.position].toList().copy();
-  list.set(slot.element, std::move(tensor));
-  arguments_[slot.position] = std::move(list);
-}
-
-// The recording's lists and constants are shared by all instances: this one changes its own.
 void FrameworkTask::own(const LiveSlot& slot) {
-  c10::IValue& argument = arguments_[slot.position];
   const bool first = std::none_of(live_.begin(), live_.end(), [&](const LiveSlot& other) {
     return other.position == slot.position;
   });
   live_.push_back(slot);
-  if (!first) return;
-  if (argument.isList())
-    argument = argument.toList().copy();
-  else if (argument.isTensor())
-    argument = copy_with_strides(argument.toTensor());
+  if (first) own_live_argument(arguments_, slot);
 }
 
 void FrameworkTask::set_live(c10::ArrayRef<double> values) {
-  for (const LiveSlot& slot : live_) {
-    c10::IValue& argument = arguments_[slot.position];
-    const double value = values[slot.value];
-    if (argument.isList())
-      argument.toList().set(slot.element, value);
-    else if (argument.isTensor())
-      *static_cast<double*>(argument.toTensor().mutable_data_ptr()) = value;
-    else
-      argument = value;
-  }
+  for (const LiveSlot& slot : live_) set_live_argument(arguments_, slot, values[slot.value]);
 }
 
 void FrameworkTask::resolve_kernel() {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nimble/runtime/task_binding.h"
+#include "nimble/torch/call_arguments.h"
 #include "nimble/torch/memory_slot.h"
 #include "nimble/torch/planned_allocator.h"
 #include "nimble/torch/recording.h"
@@ -34,7 +35,7 @@ class FrameworkTask {
                 const SlotAt& slot_at)
       : op_(binding.op), grad_mode_(call.grad_mode) {
     arguments_ = call.arguments;
-    for (const TensorSlot& slot : call.tensors) place(slot, tensor_at(slot));
+    for (const TensorSlot& slot : call.tensors) place_tensor(arguments_, slot, tensor_at(slot));
     for (const LiveSlot& slot : call.live) own(slot);
     for (const ResultSlot& result : call.results) {
       at::Tensor tensor = tensor_at(result);
@@ -75,7 +76,6 @@ class FrameworkTask {
 
   void run();
   static void run_in_grad_mode(void* task);
-  void place(const TensorSlot& slot, at::Tensor tensor);
   void own(const LiveSlot& slot);
   void resolve_kernel();
   void plan_allocation(uint32_t index, MemorySlot& slot);

@@ -35,6 +35,10 @@ std::string graph_dot(const Engine& engine) {
 }
 
 std::string timeline(Engine& engine, const std::vector<at::Tensor>& inputs) {
+  if (engine.device())
+    throw UserError(
+        "a graph on CUDA runs as a whole: use torch.profiler or Nsight Systems to see "
+        "when its kernels ran");
   SavedState state;  // what the program changes is not part of looking at it
   for (const at::Tensor& tensor : engine.plan().recording.written_externals)
     state.save(tensor.storage());

@@ -6,6 +6,7 @@
 
 #include "nimble/base/error.h"
 #include "nimble/torch/replay_guard.h"
+#include "nimble/torch/results.h"
 #include "nimble/torch/tensor_conversion.h"
 
 namespace nimble {
@@ -266,53 +267,12 @@ void Instance::bind_outputs() {
 }
 
 std::vector<at::Tensor> Instance::collect_outputs(c10::ArrayRef<at::Tensor> inputs) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!plan_.recording.input_is_written[i]) continue;
-    if (staging_[i].defined()) inputs[i].copy_(staging_[i]);
-    if (!inputs[i].is_inference()) inputs[i].unsafeGetTensorImpl()->bump_version();
-  }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto& shape = plan_.recording.input_reshaped[i];
-    if (!shape) continue;
-    inputs[i].unsafeGetTensorImpl()->set_sizes_and_strides(
-        shape->sizes, shape->strides, shape->offset + inputs[i].storage_offset());
-  }
-  for (const at::Tensor& tensor : plan_.recording.written_externals)
-    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
-  std::vector<at::Tensor> outputs;
-  const auto& ports = plan_.graph.outputs;
-  outputs.reserve(ports.size());
-  for (size_t i = 0; i < ports.size(); ++i) {
-    // The same tensor twice stays the same tensor.
-    size_t first = 0;
-    while (ports[first].view != ports[i].view) ++first;
-    const bool whole = plan_.recording.output_is_whole_tensor[i];
-    if (plan_.recording.output_is_whole_tensor[first] != whole) first = i;
-    outputs.push_back(first < i ? outputs[first] : collect(ports[i], whole, inputs));
-  }
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (plan_.recording.input_is_written[i] && staging_[i].defined()) inputs[i].copy_(staging_[i]);
+  std::vector<at::Tensor> outputs = collect_results(
+      plan_, inputs, [this](MemoryId memory) { return slots_[memory.index].owner; });
   release_results();
   return outputs;
-}
-
-at::Tensor Instance::collect(const Port& port, bool is_whole_tensor,
-                             c10::ArrayRef<at::Tensor> inputs) {
-  const TensorDesc& desc = plan_.graph.views[port.view.index].desc;
-  const Memory& memory = plan_.graph.memories[port.memory.index];
-  if (memory.role == Role::kInput) {
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (plan_.graph.inputs[i].memory != port.memory) continue;
-      if (is_whole_tensor) return inputs[i];
-      TensorDesc moved = desc;
-      moved.offset += inputs[i].storage_offset() * inputs[i].element_size() / desc.dtype.bytes;
-      return make_tensor(moved, inputs[i].storage());
-    }
-  }
-  if (memory.role == Role::kExternal) {
-    const size_t buffer = memory.buffer.index;
-    return is_whole_tensor ? plan_.recording.external_tensors[buffer]
-                           : make_tensor(desc, plan_.recording.storages[buffer]);
-  }
-  return make_tensor(desc, slots_[port.memory.index].owner);
 }
 
 // Hands what the framework or the caller owns back; the instance keeps no result alive.

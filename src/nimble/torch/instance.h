@@ -57,7 +57,6 @@ class Instance {
   void bind_results();
   bool is_own_output(const at::Tensor& input) const;
   std::vector<at::Tensor> collect_outputs(c10::ArrayRef<at::Tensor> inputs);
-  at::Tensor collect(const Port& port, bool is_whole_tensor, c10::ArrayRef<at::Tensor> inputs);
   void release_results();
   template <class Replay>
   auto replay(c10::ArrayRef<at::Tensor> inputs, const Replay& replay);

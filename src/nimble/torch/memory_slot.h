@@ -24,9 +24,9 @@ struct MemorySlot {
 };
 
 // A storage of that many bytes that owns nothing and points nowhere yet.
-inline c10::Storage unbound_storage(size_t bytes) {
+inline c10::Storage unbound_storage(size_t bytes, c10::Device device = at::kCPU) {
   return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes, at::DataPtr(nullptr, at::kCPU), nullptr, false));
+      c10::StorageImpl::use_byte_size_t(), bytes, at::DataPtr(nullptr, device), nullptr, false));
 }
 
 }  // namespace nimble

@@ -20,12 +20,20 @@ namespace nimble {
 
 class Engine;
 
+// On CUDA: memory that graphs of several recorded programs use in turn, so that their replays never
+// run at the same time.
+class GraphMemory;
+std::shared_ptr<GraphMemory> make_graph_memory();
+
 struct Options {
   int streams = 0;                // 0: as many as measure fastest
   int threads = 0;                // 0: as many as the framework uses
   bool borrowed_outputs = false;  // outputs are overwritten by the next call
   bool native_kernels = true;     // ours where they measure faster; false: the framework's only
   bool winograd = true;           // allow 3x3 convolutions within 1e-3 instead of 1e-4 of eager
+  bool strict = false;            // on CUDA: refuse what needs more than one graph
+  std::shared_ptr<GraphMemory> graph_memory = nullptr;  // null: of its own
+  bool keep_memory = false;  // on CUDA: no memory is used twice; what others are compared with
 };
 
 using TensorFunction =

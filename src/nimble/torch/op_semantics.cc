@@ -1,5 +1,7 @@
 #include "nimble/torch/op_semantics.h"
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include <algorithm>
 #include <mutex>
 #include <string_view>
@@ -175,6 +177,7 @@ OpSemantics describe(const c10::OperatorHandle& op) {
       !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !kLeafComposites.contains(name);
   semantics.is_composite_in_training = kLeafComposites.contains(name);
   semantics.has_autocast_kernel = op.hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU);
+  semantics.is_one_op_on_cuda = op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
   semantics.only_allocates = kAllocations.contains(name);
   semantics.only_changes_metadata = op.hasTag(at::Tag::inplace_view);
   semantics.draws_random_numbers = op.hasTag(at::Tag::nondeterministic_seeded);
@@ -202,6 +205,13 @@ bool has_absolute_offset(const c10::OperatorHandle& op,
   if (!op.schema().name().starts_with("aten::as_strided")) return false;
   const auto offset = op.schema().argumentIndexWithName("storage_offset");
   return offset && !arguments[*offset].isNone();
+}
+
+bool is_autocast(const c10::OperatorHandle& op, c10::DeviceType device) {
+  const c10::DispatchKey key =
+      device == at::kCUDA ? c10::DispatchKey::AutocastCUDA : c10::DispatchKey::AutocastCPU;
+  return !c10::impl::tls_local_dispatch_key_set().excluded_.has(key) &&
+         op.hasKernelForDispatchKey(key);
 }
 
 const OpSemantics& semantics_of(const c10::OperatorHandle& op) {

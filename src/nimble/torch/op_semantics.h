@@ -21,6 +21,8 @@ enum class ArgumentEffect : uint8_t {
 struct OpSemantics {
   // The framework breaks it into other ops by itself; the recorder looks at those instead.
   bool is_composite = false;
+  // ... except on CUDA.
+  bool is_one_op_on_cuda = false;
   // The same, but only where a gradient will be needed.
   bool is_composite_in_training = false;
   // Autocast casts its arguments before it runs.
@@ -35,6 +37,9 @@ struct OpSemantics {
   // By argument.
   std::vector<ArgumentEffect> effects;
 };
+
+// Whether autocast is on for this device and casts the op's arguments before it runs.
+bool is_autocast(const c10::OperatorHandle& op, c10::DeviceType device);
 
 // Cached; the reference stays valid.
 const OpSemantics& semantics_of(const c10::OperatorHandle& op);

@@ -36,25 +36,23 @@ HeardAllocations& heard() {
   return allocations;
 }
 
+// False if nobody wants to hear of its end.
+bool tell_listener(const void* memory, size_t bytes) {
+  if (listener && !listener->allocated(memory, bytes)) return false;
+  std::lock_guard lock(heard().mutex);
+  heard().by[memory] = listener;
+  return true;
+}
+
 void tell_and_free(void* memory) {
-  std::shared_ptr<AllocationLog> log;
-  if (listening_threads.load(std::memory_order_relaxed) > 0) {
-    std::lock_guard lock(heard().mutex);
-    if (const auto found = heard().by.find(memory); found != heard().by.end()) {
-      log = std::move(found->second);
-      heard().by.erase(found);
-    }
-  }
-  if (log) log->freed(memory);
+  tell_of_free(memory);
   heard().free(memory);
 }
 
 c10::DataPtr allocate_and_tell(c10::Allocator& behind, size_t bytes) {
   c10::DataPtr memory = behind.allocate(bytes);
   void* address = memory.get();
-  if (listener && !listener->allocated(address, bytes)) return memory;
-  std::lock_guard lock(heard().mutex);
-  heard().by[address] = listener;
+  if (!tell_listener(address, bytes)) return memory;
   // An allocator that cannot free an address by itself is heard only once.
   if (!listener || !heard().free || memory.get_context() != address) return memory;
   memory.release_context();
@@ -112,6 +110,23 @@ void listen_to_allocations(std::shared_ptr<AllocationLog> log) {
     return entry.second == listener || (!entry.second && listening_threads == 0);
   });
   listener = std::move(log);
+}
+
+void tell_of_allocation(const void* memory, size_t bytes) {
+  if (listening_threads.load(std::memory_order_relaxed) > 0) tell_listener(memory, bytes);
+}
+
+void tell_of_free(const void* memory) {
+  if (listening_threads.load(std::memory_order_relaxed) == 0) return;
+  std::shared_ptr<AllocationLog> log;
+  {
+    std::lock_guard lock(heard().mutex);
+    if (const auto found = heard().by.find(memory); found != heard().by.end()) {
+      log = std::move(found->second);
+      heard().by.erase(found);
+    }
+  }
+  if (log) log->freed(memory);
 }
 
 bool allocated_by_another_thread(const void* memory) {

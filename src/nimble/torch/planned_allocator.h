@@ -35,6 +35,11 @@ class PlannedAllocations {
 // `log` is kept alive by the memory it heard of.
 void listen_to_allocations(std::shared_ptr<AllocationLog> log);
 
+// For other allocators: tells whoever listens on this thread of a new block, or anybody who heard
+// of it of its end.
+void tell_of_allocation(const void* memory, size_t bytes);
+void tell_of_free(const void* memory);
+
 // Whether another thread allocated this address while some thread was listening.
 bool allocated_by_another_thread(const void* memory);
 

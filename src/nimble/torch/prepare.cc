@@ -15,6 +15,7 @@
 #include "nimble/schedule/one_stream.h"
 #include "nimble/schedule/verify.h"
 #include "nimble/torch/compare.h"
+#include "nimble/torch/cuda.h"
 #include "nimble/torch/intra_op.h"
 #include "nimble/torch/live_numbers.h"
 #include "nimble/torch/native_plan.h"
@@ -34,6 +35,12 @@ double microseconds_since(Clock::time_point start) {
 std::string text_of(const std::exception& error) {
   const auto* framework = dynamic_cast<const c10::Error*>(&error);
   return framework ? framework->what_without_backtrace() : error.what();
+}
+
+// No memory is left, or the device failed: that says nothing of the program.
+bool is_of_device(const std::exception& error) {
+  return dynamic_cast<const c10::AcceleratorError*>(&error) ||
+         dynamic_cast<const c10::OutOfMemoryError*>(&error);
 }
 
 PlannedSchedule proven(BuiltSchedule built, int intra_op_threads) {
@@ -70,7 +77,8 @@ at::Tensor other_values(const at::Tensor& tensor, bool in_place) {
   const bool numbers = copy.is_floating_point() || copy.is_complex();
   if (!(in_place && numbers)) copy.copy_(copy.flatten().roll(1).view(copy.sizes()));
   if (numbers) {
-    const at::Tensor growth = at::arange(copy.numel(), at::kDouble).view(copy.sizes()) * 0.618;
+    const auto options = copy.options().dtype(at::kDouble);
+    const at::Tensor growth = at::arange(copy.numel(), options).view(copy.sizes()) * 0.618;
     copy.mul_(at::frac(growth).mul_(0.2).add_(0.9).to(copy.scalar_type()));
   }
   return copy;
@@ -94,6 +102,8 @@ class Preparation {
                  recording_.written};
   }
 
+  bool is_on_device() const { return !recording_.device.is_cpu(); }
+
   void plan() {
     const Clock::time_point start = Clock::now();
     policies_ = best_policies(recording_);
@@ -106,6 +116,29 @@ class Preparation {
     result_.report.plan_ms = microseconds_since(start) / 1000;
   }
 
+  // On a device that runs by itself: one plan, captured, which must give what the recorded run
+  // gave.
+  void capture_on_device() {
+    const Clock::time_point start = Clock::now();
+    result_.plan = std::make_unique<Plan>(
+        shared_recording_,
+        std::vector<ResultPolicy>(recording_.calls.size(), ResultPolicy::kAdoption));
+    result_.recorded_graph = result_.plan->graph;
+    {
+      const SavedState::Checkpoint checkpoint(state_);
+      result_.device = capture_on_cuda({*result_.plan, inputs_, options_});
+    }
+    result_.schedule = result_.device->planned();
+    result_.report.many_streams = result_.schedule.built.schedule.streams.size() > 1;
+    result_.report.why_framework_kernels = "on CUDA there are none of ours";
+    result_.report.plan_ms = microseconds_since(start) / 1000;
+    const Observed run = run_on_copies(inputs_, recorded_.live);
+    if (const std::string name = first_difference(run, recorded_); !name.empty())
+      throw Refused(message("cannot replay this program: ", name,
+                            " of the replay differs from the recorded run. It does something that "
+                            "is not a tensor operation"));
+  }
+
   // The recorded values may hide that the program does something that is not an op. So it runs once
   // more, unrecorded, on other values, and the replay must give the same on them.
   void run_on_other_values(const TensorFunction& function, const LiveFunction& live) {
@@ -115,7 +148,8 @@ class Preparation {
         expected.inputs.push_back(other_values(input, in_place));
       try {
         run_eagerly(function, expected);
-      } catch (const std::exception&) {
+      } catch (const std::exception& error) {
+        if (is_of_device(error)) throw;
         continue;  // these values are not for this program
       }
       if (live) expected.live = live(expected.inputs);
@@ -132,6 +166,28 @@ class Preparation {
     why_not = uses_native_ ? try_native_kernels(names) : "the framework's kernels were asked for";
     uses_native_ = why_not.empty();
     if (!uses_native_) check_on_other_values();
+  }
+
+  // Of the framework's own kernels.
+  void check_on_other_values() {
+    if (others_are_checked_ || !on_others_) return;
+    const Observed& expected = *on_others_;
+    Observed run;
+    try {
+      run = run_on_copies(expected.inputs, expected.live);
+    } catch (const std::exception& error) {
+      if (is_of_device(error)) throw;
+      throw Refused(message("cannot replay this program: on other values its replay fails: ",
+                            text_of(error)));
+    }
+    const bool complete = run.outputs.size() <= expected.outputs.size();
+    const std::string name = complete ? first_difference(run, expected) : "an output";
+    if (!name.empty())
+      throw Refused(message("cannot replay this program: on other values ", name,
+                            " is not what the program gives. It does something that is not a "
+                            "tensor operation, or depends on values in a way that is not seen"));
+    if (result_.instance) result_.instance->set_live(recorded_.live);
+    others_are_checked_ = true;
   }
 
   void choose_schedule() {
@@ -294,7 +350,7 @@ class Preparation {
   std::vector<at::Tensor> before_writes(const std::vector<at::Tensor>& inputs) const {
     std::vector<at::Tensor> before;
     for (size_t i = 0; i < inputs.size(); ++i)
-      if (recording_.input_is_written[i]) before.push_back(inputs[i]);
+      if (recording_.input_is_written[i]) before.push_back(copy_for_comparison(inputs[i]));
     before.insert(before.end(), externals_before_.begin(), externals_before_.end());
     return before;
   }
@@ -308,8 +364,20 @@ class Preparation {
 
   static std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
     std::vector<at::Tensor> copies;
-    for (const at::Tensor& tensor : tensors) copies.push_back(tensor.detach().clone());
+    for (const at::Tensor& tensor : tensors) copies.push_back(copy_for_comparison(tensor));
     return copies;
+  }
+
+  // Of what is the result so far.
+  Observed run_on_copies(const std::vector<at::Tensor>& inputs, const std::vector<double>& live) {
+    if (!result_.device) return run_on_copies(*result_.instance, inputs, live);
+    Observed run;
+    for (const at::Tensor& input : inputs) run.inputs.push_back(copy_with_strides(input));
+    run.live = live;
+    const SavedState::Checkpoint checkpoint(state_);
+    run.outputs = copies_of(result_.device->run(run.inputs, run.live));
+    run.written = copies_of(written_tensors(recording_, run.inputs));
+    return run;
   }
 
   Observed run_on_copies(Instance& instance, const std::vector<at::Tensor>& inputs,
@@ -362,27 +430,6 @@ class Preparation {
     run.before = before_writes(run.inputs);
     const at::NoGradGuard no_grad;
     run.written = copies_of(written_tensors(recording_, copies));
-  }
-
-  // Of the framework's own kernels.
-  void check_on_other_values() {
-    if (others_are_checked_ || !on_others_) return;
-    const Observed& expected = *on_others_;
-    Observed run;
-    try {
-      run = run_on_copies(*result_.instance, expected.inputs, expected.live);
-    } catch (const std::exception& error) {
-      throw Refused(message("cannot replay this program: on other values its replay fails: ",
-                            text_of(error)));
-    }
-    const bool complete = run.outputs.size() <= expected.outputs.size();
-    const std::string name = complete ? first_difference(run, expected) : "an output";
-    if (!name.empty())
-      throw Refused(message("cannot replay this program: on other values ", name,
-                            " is not what the program gives. It does something that is not a "
-                            "tensor operation, or depends on values in a way that is not seen"));
-    result_.instance->set_live(recorded_.live);
-    others_are_checked_ = true;
   }
 
   // Some call did not do with its results what its policy says: the next one for those calls that
@@ -552,6 +599,12 @@ Prepared prepare(const TensorFunction& function, const std::vector<at::Tensor>& 
   const at::NoGradGuard no_grad;
   Preparation preparation(std::move(recording), inputs, options, with_gradients);
   preparation.report().record_ms = record_ms;
+  if (preparation.is_on_device()) {
+    preparation.capture_on_device();
+    preparation.run_on_other_values(function, live);
+    preparation.check_on_other_values();
+    return preparation.finish();
+  }
   preparation.plan();
   preparation.run_on_other_values(function, live);
   preparation.use_native_kernels(names);

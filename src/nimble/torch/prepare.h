@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "nimble/passes/pipeline.h"
+#include "nimble/torch/device_replay.h"
 #include "nimble/torch/instance.h"
 #include "nimble/torch/nimble.h"
 #include "nimble/torch/plan.h"
@@ -32,7 +33,8 @@ struct Prepared {
   std::unique_ptr<Weights> weights;  // of the plan, if it has ops of ours
   Graph recorded_graph;              // before any rewriting
   PlannedSchedule schedule;
-  std::unique_ptr<Instance> instance;  // of that schedule, warm
+  std::unique_ptr<Instance> instance;    // of that schedule, warm; on the CPU
+  std::unique_ptr<DeviceReplay> device;  // or where the program runs otherwise
   PrepareReport report;
 };
 
@@ -46,6 +48,8 @@ struct Prepared {
 //   5. rewrite the program for our own kernels, choose them by measuring, and compare again;
 //   6. measure the tasks, make the bounded schedule, prove it, and keep it only if it measures
 //      faster than one stream (unless the user asked for a number of streams).
+//
+// What runs on CUDA is captured instead, and checked in the same way.
 //
 // Leaves parameters, running statistics and random generators as they were.
 Prepared prepare(const TensorFunction& function, const std::vector<at::Tensor>& inputs,

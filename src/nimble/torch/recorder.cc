@@ -4,6 +4,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
+#include <c10/core/AutogradState.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <algorithm>
@@ -13,6 +14,8 @@
 #include "nimble/base/error.h"
 #include "nimble/torch/allocation_log.h"
 #include "nimble/torch/buffer_table.h"
+#include "nimble/torch/compare.h"
+#include "nimble/torch/cuda.h"
 #include "nimble/torch/generator_watch.h"
 #include "nimble/torch/ivalue_tensors.h"
 #include "nimble/torch/live_numbers.h"
@@ -67,6 +70,7 @@ class Recorder {
       const BufferId buffer = table_.add_buffer(inputs[i].storage(), Role::kInput);
       table_[buffer].name = message("input ", i);
       input_buffers_.push_back(buffer);
+      note_device(inputs[i]);
       shapes_.watch_input(inputs[i]);
       recording_.trace.inputs.push_back(table_.view_of(inputs[i]));
     }
@@ -80,6 +84,7 @@ class Recorder {
   }
 
   const std::shared_ptr<AllocationLog>& allocations() const { return allocations_; }
+  bool hears_cuda() const { return hears_cuda_; }
 
   std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& function) {
     if (busy_) return nullptr;
@@ -148,12 +153,12 @@ class Recorder {
       recording_.output_is_uninitialised.push_back(uninitialised);
       if (table_.role(buffer) == Role::kIntermediate) table_[buffer].is_output = true;
       recording_.trace.outputs.push_back(table_.view_of(output));
-      recording_.outputs.push_back(output.detach().clone());
+      recording_.outputs.push_back(copy_for_comparison(output));
       recording_.output_is_whole_tensor.push_back(is_whole_tensor(output, buffer, inputs));
     }
     refusal_.rethrow();
     for (const at::Tensor& tensor : written_tensors(recording_, inputs))
-      recording_.written.push_back(tensor.clone());
+      recording_.written.push_back(copy_for_comparison(tensor));
     recording_.live_values = live_.values();
     table_.finish();
     recording_.trace.framework_peak_bytes = allocations_->peak_bytes();
@@ -189,21 +194,21 @@ class Recorder {
     if (!op || name->name.starts_with("profiler::")) return nullptr;
     const OpSemantics& semantics = semantics_of(*op);
     const c10::ArrayRef<const c10::IValue> arguments = function.inputs();
+    const c10::DeviceType device = device_of(arguments);
     if (const std::string why = refusal_of_call(*op, arguments); !why.empty() && vary(arguments)) {
       refusal_.note(c10::toString(*name), why, source_here());
       return nullptr;
     }
-    if (semantics.is_composite ||
-        (semantics.is_composite_in_training && need_gradients(arguments))) {
+    const bool is_composite =
+        semantics.is_composite && !(device == at::kCUDA && semantics.is_one_op_on_cuda);
+    if (is_composite || (semantics.is_composite_in_training && need_gradients(arguments))) {
       auto call = std::make_unique<CompositeCall>();
       call->name = c10::toString(*name);
       call->varies = vary(arguments);
       composites_.push_back(call.get());
       return call;
     }
-    const bool autocast =
-        !c10::impl::tls_local_dispatch_key_set().excluded_.has(c10::DispatchKey::AutocastCPU);
-    if (autocast && semantics.has_autocast_kernel) return nullptr;
+    if (is_autocast(*op, device)) return nullptr;
 
     AllocationLog::Pause pause(*allocations_);
     auto call = std::make_unique<OpenCall>(*op);
@@ -265,6 +270,31 @@ class Recorder {
     recording_.calls.push_back(std::move(inner.recorded));
   }
 
+  static c10::DeviceType device_of(c10::ArrayRef<const c10::IValue> arguments) {
+    bool on_cuda = false;
+    for_each_tensor(arguments, [&](const at::Tensor& tensor, size_t, int32_t) {
+      on_cuda |= tensor.device().is_cuda();
+    });
+    return on_cuda ? at::kCUDA : at::kCPU;
+  }
+
+  // All of a program's tensors are on the CPU or on one other device.
+  void note_device(const at::Tensor& tensor) {
+    const c10::Device device = tensor.device();
+    if (device.is_cpu() || device == recording_.device) return;
+    if (!recording_.device.is_cpu())
+      refusal_.note(
+          "a tensor",
+          message("it is on ", device.str(), ", and others are on ", recording_.device.str()),
+          source_here());
+    else if (!hears_cuda_)
+      refusal_.note("a tensor",
+                    "it is on a CUDA device, which this process has not used before: call "
+                    "torch.cuda.init() first",
+                    source_here());
+    recording_.device = device;
+  }
+
   bool arguments_are_plain(const c10::OperatorName& name,
                            c10::ArrayRef<const c10::IValue> arguments, const std::string& source) {
     bool plain = true;
@@ -273,6 +303,7 @@ class Recorder {
       if (plain && !why.empty())
         refusal_.note(c10::toString(name), "an argument is " + why, source);
       plain &= why.empty();
+      note_device(tensor);
     });
     return plain;
   }
@@ -323,6 +354,8 @@ class Recorder {
     for (const c10::IValue& argument : arguments)
       if (argument.isGenerator()) generators_.draw_from(argument.toGenerator());
     generators_.draw_from(at::detail::getDefaultCPUGenerator());
+    if (recording_.device.is_cuda())
+      generators_.draw_from(at::globalContext().defaultGenerator(recording_.device));
     generators_.check(call.source);
     add_use(call.uses, {table_.generator_view(), true, true});
     call.writes = true;
@@ -391,6 +424,7 @@ class Recorder {
         return;
       }
       has_tensors = true;
+      note_device(tensor);
       if (!table_.known(tensor))
         fresh.push_back(table_.add_buffer(tensor.storage(), Role::kIntermediate));
       const BufferId buffer = table_.buffer_of(tensor);
@@ -445,6 +479,7 @@ class Recorder {
   // By leaf: the tensor, and its gradient when it was seen first.
   std::unordered_map<const c10::TensorImpl*, std::pair<at::Tensor, at::Tensor>> gradients_;
   std::vector<BufferId> input_buffers_;
+  const bool hears_cuda_ = listen_to_cuda_allocations();
   std::vector<bool> input_is_whole_;  // by input: it begins and ends where its storage does
   std::vector<const CompositeCall*> composites_;  // that are open
   OpenCall* open_call_ = nullptr;
@@ -483,6 +518,21 @@ class Listening {
   at::CallbackHandle handle_;
 };
 
+// On CUDA a backward pass has a thread of its own, which the recorder would not hear.
+class OneAutogradThread {
+ public:
+  explicit OneAutogradThread(bool wanted) {
+    if (wanted) state().set_multithreading_enabled(false);
+  }
+  ~OneAutogradThread() { state().set_multithreading_enabled(before_); }
+  OneAutogradThread(const OneAutogradThread&) = delete;
+  OneAutogradThread& operator=(const OneAutogradThread&) = delete;
+
+ private:
+  static c10::AutogradState& state() { return c10::AutogradState::get_tls_state(); }
+  const bool before_ = state().get_multithreading_enabled();
+};
+
 bool tensors_are_not_real() {
   using c10::impl::TorchDispatchModeKey;
   using c10::impl::TorchDispatchModeTLS;
@@ -514,6 +564,7 @@ Recording record_calls(const TensorFunction& function, const std::vector<at::Ten
   std::vector<at::Tensor> outputs;
   try {
     Listening listening(recorder);
+    const OneAutogradThread one_thread(recorder.hears_cuda());
     outputs = function(copies);
   } catch (...) {
     recorder.refusal().rethrow();  // what came first explains what came after

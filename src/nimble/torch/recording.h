@@ -47,6 +47,8 @@ struct RecordedCall {
 struct Recording {
   Trace trace;
   std::vector<RecordedCall> calls;            // by CallId
+  c10::Device device = at::kCPU;              // where its ops ran, or most of them
+  std::vector<c10::Device> devices;           // by BufferId
   std::vector<c10::Storage> storages;         // by BufferId: externals and constants
   std::vector<at::Tensor> external_tensors;   // by BufferId: as the program used it first
   std::vector<at::Tensor> written_externals;  // their version counters follow every replay

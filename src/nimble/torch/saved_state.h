@@ -4,10 +4,11 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
-#include <cstring>
 #include <mutex>
 #include <utility>
 #include <vector>
+
+#include "nimble/torch/tensor_conversion.h"
 
 namespace nimble {
 
@@ -16,7 +17,7 @@ namespace nimble {
 class SavedState {
  public:
   SavedState() { save(at::detail::getDefaultCPUGenerator()); }
-  ~SavedState() { put_back(); }
+  ~SavedState() { put_back_if_possible(); }
   SavedState(const SavedState&) = delete;
   SavedState& operator=(const SavedState&) = delete;
 
@@ -24,7 +25,7 @@ class SavedState {
   class Checkpoint {
    public:
     explicit Checkpoint(SavedState& state) : state_(state) {}
-    ~Checkpoint() { state_.put_back(); }
+    ~Checkpoint() { state_.put_back_if_possible(); }
     Checkpoint(const Checkpoint&) = delete;
     Checkpoint& operator=(const Checkpoint&) = delete;
 
@@ -37,8 +38,8 @@ class SavedState {
     for (auto& [tensor, was] : shapes_)
       tensor.set_(was.storage(), was.storage_offset(), was.sizes(), was.strides());
     for (auto& [storage, bytes] : storages_)
-      if (storage.nbytes() >= bytes.size())
-        std::memcpy(storage.mutable_data(), bytes.data(), bytes.size());
+      if (storage.nbytes() >= bytes.nbytes())
+        bytes_of_storage(storage).narrow(0, 0, bytes.numel()).copy_(bytes);
     for (auto& [generator, state] : generators_) {
       std::lock_guard lock(generator.mutex());
       generator.set_state(state);
@@ -46,8 +47,7 @@ class SavedState {
   }
 
   void save(const c10::Storage& storage) {
-    const auto* data = static_cast<const char*>(storage.data());
-    storages_.emplace_back(storage, std::vector<char>(data, data + storage.nbytes()));
+    storages_.emplace_back(storage, bytes_of_storage(storage).clone());
   }
 
   // Returns the saved state.
@@ -66,7 +66,16 @@ class SavedState {
   }
 
  private:
-  std::vector<std::pair<c10::Storage, std::vector<char>>> storages_;
+  // A device may fail for good; then nothing of it can be written any more.
+  void put_back_if_possible() noexcept {
+    try {
+      put_back();
+    } catch (const c10::Error& error) {
+      TORCH_WARN("cannot put back what a run changed: ", error.what_without_backtrace());
+    }
+  }
+
+  std::vector<std::pair<c10::Storage, at::Tensor>> storages_;  // with their bytes
   std::vector<std::pair<at::Generator, at::Tensor>> generators_;
   std::vector<std::pair<at::Tensor, at::Tensor>> shapes_;
 };

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "nimble/schedule/dag.h"
+#include "nimble/schedule/stream_assignment.h"
+
+namespace nimble {
+
+// Puts chains of an assignment together until there are at most `most` streams: each chain, by the
+// time it could begin, on the stream that is idle for the shortest time until then, or else on the
+// one that is idle first. `cost_ns` by node; empty: all cost the same.
+StreamAssignment cap_streams(const Dag& dag, const StreamAssignment& assignment, size_t most,
+                             const std::vector<double>& cost_ns = {});
+
+}  // namespace nimble
