@@ -12,7 +12,8 @@
 namespace nimble {
 namespace {
 
-constexpr double kRoundingFactor = 16;  // of how the framework itself responds to rounding
+constexpr double kRoundingFactor = 16;      // of how the framework itself responds to rounding
+constexpr double kFactorWithoutDigits = 2;  // likewise, of a result that it leaves no digit of
 constexpr double kMostRounding = 1e-2;
 // Backward passes amplify more. Gradients of ResNet-50 at batch 32 moved by up to 3 % when the
 // inputs were rounded differently; signs that flip in front of a relu are the likely reason.
@@ -116,10 +117,11 @@ bool RoundingResponse::explains(const Observed& run, size_t result) const {
   // framework moved by 0.2 %), so the most that any moves counts for all.
   const double most = has_backward_ ? kMostRoundingOfGradients : kMostRounding;
   if (found <= std::min(kRoundingFactor * own(result), most) * size(result)) return true;
+  if (!has_backward_) return false;
+  if (moved_[result] <= noise_) return found <= kRoundingFactor * moved_[result];
   // Adam makes steps of full length of gradients that are nothing but rounding.
-  const bool has_no_digits = moved_[result] >= kMostRoundingOfGradients * size(result);
-  const bool is_noise = moved_[result] <= noise_ || has_no_digits;
-  return has_backward_ && is_noise && found <= kRoundingFactor * moved_[result];
+  const bool has_digits = moved_[result] < kMostRoundingOfGradients * size(result);
+  return !has_digits && found <= kFactorWithoutDigits * moved_[result];
 }
 
 double RoundingResponse::error(const Observed& run, size_t result) const {
