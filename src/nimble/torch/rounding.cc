@@ -17,8 +17,9 @@ constexpr double kMostRounding = 1e-2;
 // Backward passes amplify more. Gradients of ResNet-50 at batch 32 moved by up to 3 % when the
 // inputs were rounded differently; signs that flip in front of a relu are the likely reason.
 constexpr double kMostRoundingOfGradients = 0.25;
-// What moved by much in one rounding may move by more in another.
-constexpr double kFactorOfItsOwn = 4;
+// Likewise, of what moves by much: Adam makes steps of full length of gradients that are nothing but
+// rounding.
+constexpr double kFactorOfItsOwn = 2;
 // In the median, if rounding does not explain more: 3x3 kernels by Winograd's algorithm may.
 constexpr double kMostErrorOfKernels = 1e-3;
 // Gradients that are zero but for rounding: what moves them is so little beside the largest one.
@@ -127,11 +128,9 @@ bool RoundingResponse::explains(const Observed& run, size_t result) const {
   // framework moved by 0.2 %), so the most that any moves counts for all.
   const double most = has_backward_ ? kMostRoundingOfGradients : kMostRounding;
   if (found <= std::min(kRoundingFactor * own(result), most) * size(result)) return true;
-  // Adam makes steps of full length of gradients that are nothing but rounding.
-  const bool has_no_digits = moved_[result] >= kMostRoundingOfGradients * size(result);
-  const bool is_noise = moved_[result] <= noise_ || has_no_digits;
-  const double factor = is_noise ? kRoundingFactor : kFactorOfItsOwn;
-  return has_backward_ && found <= factor * moved_[result];
+  if (!has_backward_) return false;
+  const bool is_noise = moved_[result] <= noise_;
+  return found <= (is_noise ? kRoundingFactor : kFactorOfItsOwn) * moved_[result];
 }
 
 bool RoundingResponse::explains_most(const Observed& run) const {
