@@ -17,7 +17,8 @@ namespace nimble {
 struct KernelChoice {
   struct Candidate {
     std::string name;
-    double ns = 0;  // of the whole op on one thread; 0: not measured
+    double ns = 0;     // of the whole op on one thread; 0: not measured
+    double error = 0;  // beside the framework's, if that has the op; too large: it is not taken
   };
   KernelPtr kernel;
   double ns = 0;
@@ -61,7 +62,8 @@ class TestMemory {
 };
 
 // Chooses a kernel by measuring its candidates on memory of its own, once for each distinct op.
-// Candidates run on one thread; one that can be divided among `workers` is taken to be so.
+// Candidates run on one thread; one that can be divided among `workers` is taken to be so. Ours
+// must give what the others do, on these shapes: none is taken that does not.
 class KernelSelector {
  public:
   using Candidates =

@@ -92,6 +92,7 @@ void write_native(std::ostream& out, const Engine& engine) {
       std::snprintf(time, sizeof time, " %.1f", candidate.ns / 1000);
       out << "  " << candidate.name << time
           << (candidate.name == plan.kernels[k].kernel->name() ? "*" : "");
+      if (candidate.error > 1e-4) out << " (off by " << candidate.error << ")";
     }
     out << "\n";
   }

@@ -110,12 +110,50 @@ class FrameworkMatMul : public FrameworkKernel {
   }
 };
 
+// A tensor of which only the shape matters.
+at::Tensor shape_of(const TensorDesc& desc) {
+  return at::empty_strided(desc.sizes, desc.strides, at::TensorOptions().dtype(at::kFloat));
+}
+
+class FrameworkConvolutionBackward : public FrameworkKernel {
+ public:
+  using FrameworkKernel::FrameworkKernel;
+  std::string name() const override { return "torch.convolution_backward"; }
+  void run(const KernelArguments& arguments) const override {
+    const FrameworkDispatch dispatch;
+    const auto at = [&](size_t i) { return tensor_at(arguments.operands[i], operands_[i]); };
+    if (const auto* conv = std::get_if<ConvolutionBackwardInput>(&attributes_)) {
+      const at::Tensor result = std::get<0>(
+          backward(*conv, at(0), shape_of(operands_[2]), at(1), {}, {true, false, false}));
+      at(2).copy_(result);
+      return;
+    }
+    const auto& conv = std::get<ConvolutionBackwardWeight>(attributes_);
+    const auto [none, weight, bias] =
+        backward(conv, at(1), at(0), shape_of(operands_[2]), operands_[2].sizes.front(),
+                 {false, true, conv.bias});
+    at(2).copy_(weight);
+    if (conv.bias) at(3).copy_(bias);
+  }
+
+ private:
+  template <class Attributes>
+  static std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(
+      const Attributes& conv, const at::Tensor& gradient, const at::Tensor& input,
+      const at::Tensor& weight, at::OptionalIntArrayRef bias_sizes, std::array<bool, 3> wanted) {
+    return at::convolution_backward(gradient, input, weight, bias_sizes, conv.stride, conv.padding,
+                                    conv.dilation, false, {0, 0}, conv.groups, wanted);
+  }
+};
+
 // Whether the framework's padding, the same at both ends, gives the output's size.
-bool has_even_padding(const Convolution& conv, std::span<const TensorDesc> operands) {
+template <class Attributes>
+bool has_even_padding(const Attributes& conv, const TensorDesc& input, const TensorDesc& weight,
+                      const TensorDesc& output) {
   for (size_t d : {0, 1}) {
-    const int64_t reach = conv.dilation[d] * (operands[1].sizes[2 + d] - 1) + 1;
-    const int64_t padded = operands[0].sizes[2 + d] + 2 * conv.padding[d];
-    if (padded < reach || (padded - reach) / conv.stride[d] + 1 != operands.back().sizes[2 + d])
+    const int64_t reach = conv.dilation[d] * (weight.sizes[2 + d] - 1) + 1;
+    const int64_t padded = input.sizes[2 + d] + 2 * conv.padding[d];
+    if (padded < reach || (padded - reach) / conv.stride[d] + 1 != output.sizes[2 + d])
       return false;
   }
   return true;
@@ -127,8 +165,16 @@ std::vector<KernelPtr> framework_candidates(const OpAttributes& attributes,
                                             std::span<const TensorDesc> operands) {
   if (operands.back().numel() == 0) return {};
   if (const auto* conv = std::get_if<Convolution>(&attributes)) {
-    if (!has_even_padding(*conv, operands)) return {};
+    if (!has_even_padding(*conv, operands[0], operands[1], operands.back())) return {};
     return {std::make_shared<FrameworkConvolution>(attributes, operands)};
+  }
+  if (const auto* conv = std::get_if<ConvolutionBackwardInput>(&attributes)) {
+    if (!has_even_padding(*conv, operands[2], operands[1], operands[0])) return {};
+    return {std::make_shared<FrameworkConvolutionBackward>(attributes, operands)};
+  }
+  if (const auto* conv = std::get_if<ConvolutionBackwardWeight>(&attributes)) {
+    if (!has_even_padding(*conv, operands[0], operands[2], operands[1])) return {};
+    return {std::make_shared<FrameworkConvolutionBackward>(attributes, operands)};
   }
   if (const auto* matmul = std::get_if<MatMul>(&attributes)) {
     if (operands.back().sizes.size() != 2 || (!matmul->bias && matmul->alpha != 1)) return {};

@@ -318,6 +318,9 @@ class Preparation {
                      response->error(replayed, i), " (the framework's own moves by ",
                      response->own(i), " if inputs and parameters are rounded differently)");
     }
+    if (response && !response->explains_most(replayed))
+      return "with our kernels most results are further from the framework's than other rounding "
+             "of inputs and parameters moves them";
     return "";
   }
 

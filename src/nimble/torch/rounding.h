@@ -38,6 +38,8 @@ class RoundingResponse {
 
   // Whether a result of a run on the same inputs is as near as other rounding would leave it.
   bool explains(const Observed& run, size_t result) const;
+  // Whether all of them together are: some may move by chance, not most.
+  bool explains_most(const Observed& run) const;
   // By how much it is off, and by how much rounding alone moves it, relative to its size.
   double error(const Observed& run, size_t result) const;
   double own(size_t result) const;
@@ -49,9 +51,11 @@ class RoundingResponse {
 
   const Observed& expected_;
   bool has_backward_;
-  std::vector<double> moved_;  // by result
-  double noise_ = 0;           // what moves by less may be nothing but rounding
-  double amplified_ = 0;       // by how much results differ at most, relative to their size
+  std::vector<double> moved_;   // by result
+  std::vector<size_t> moving_;  // results that move by more than noise
+  double noise_ = 0;            // what moves by less may be nothing but rounding
+  double amplified_ = 0;        // by how much results differ at most, relative to their size
+  double usual_ = 0;            // in the median of those that move
 };
 
 }  // namespace nimble

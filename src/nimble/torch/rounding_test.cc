@@ -88,6 +88,47 @@ TEST(Rounding, DoesNotExplainAnyWrongGradient) {
   }
 }
 
+// What a run with many results gives, and one from inputs that were rounded differently.
+struct Chaos {
+  Observed expected;
+  Observed rounded;
+
+  // The results move by a thousandth, but for the first.
+  explicit Chaos(double first) {
+    for (int i = 0; i < 9; ++i) {
+      expected.outputs.push_back(at::ones({4}));
+      rounded.outputs.push_back(at::ones({4}) * (i == 0 ? 1 + first : 1.001));
+    }
+    expected.outputs.push_back(at::ones({4}));  // does not move
+    rounded.outputs.push_back(at::ones({4}));
+  }
+  Observed off_by(double error) const {
+    Observed run = expected;
+    for (at::Tensor& output : run.outputs) output = output * (1 + error);
+    return run;
+  }
+};
+
+TEST(Rounding, OfGradientsExplainsAQuarterOrTwiceWhatItDoes) {
+  for (const auto& [first, most] :
+       std::vector<std::pair<double, double>>{{1e-3, 16e-3}, {0.1, 0.25}, {0.27, 0.54}}) {
+    const Chaos chaos(first);
+    const RoundingResponse response(chaos.expected, chaos.rounded, /*has_backward=*/true);
+    EXPECT_TRUE(response.explains(chaos.off_by(0.9 * most), 0)) << first;
+    EXPECT_FALSE(response.explains(chaos.off_by(1.1 * most), 0)) << first;
+  }
+}
+
+TEST(Rounding, OfOneResultDoesNotExplainThatMostAreOff) {
+  const Chaos chaos(0.27);
+  const RoundingResponse response(chaos.expected, chaos.rounded, /*has_backward=*/true);
+  EXPECT_TRUE(response.explains_most(chaos.off_by(15e-3)));
+  EXPECT_FALSE(response.explains_most(chaos.off_by(17e-3)));
+  Observed one_is_off = chaos.off_by(1e-3);
+  one_is_off.outputs[0] = one_is_off.outputs[0] * 1.5;
+  EXPECT_TRUE(response.explains_most(one_is_off));
+}
+
 // Parameters are 1, changes of them 1e-4: a unit in the last place is a thousandth of a change.
 TEST(Rounding, OfAParameterIsNotARoundedChange) {
   Observed expected;
