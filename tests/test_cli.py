@@ -44,3 +44,10 @@ def test_inspect_refuses_an_unknown_name_with_those_there_are():
         assert run.returncode == 2
         assert "mobilenet_v2" in run.stderr
         assert "Traceback" not in run.stderr
+
+
+def test_doctor_says_what_there_is():
+    run = nimble("doctor", "mobilenet_v2", "--rounds", "1")
+    assert run.returncode == 0, run.stdout + run.stderr
+    for fact in ("PyTorch ", "instruction sets: ", "CUDA: "):
+        assert fact in run.stdout

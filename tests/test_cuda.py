@@ -401,3 +401,15 @@ def test_graphs_of_one_compiled_function_share_their_memory():
     print(pool_bytes(True) < pool_bytes(False))
     """)
     assert lines == ["True"]
+
+
+@with_cuda
+def test_doctor_goes_as_far_as_a_device_without_kernels_lets_it():
+    lines = on_fake("""
+    from nimble import doctor
+    doctor._idle_share = lambda call: None  # the profiler needs a real driver
+    print(doctor.report(["mobilenet_v2"], rounds=1))
+    """)
+    assert any(line.startswith("cuda:0: ") for line in lines)
+    assert any(line.startswith("| mobilenet_v2 | 0.0e+00 | 0.0e+00 |") for line in lines)
+    assert lines[-2:] == ["Everything that was tried is right.", "True"]

@@ -1,4 +1,4 @@
-"""The command line: nimble demo, nimble inspect, nimble bench."""
+"""The command line: nimble demo, nimble inspect, nimble bench, nimble doctor."""
 
 import argparse
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 import nimble
-from nimble import bench, models
+from nimble import bench, doctor, models
 from nimble.bench import competitors, kinds, training, training_workloads, workloads
 
 
@@ -75,6 +75,13 @@ def main(argv=None):
     compare.add_argument("--max-autotune", action="store_true", help="torch.compile searches too")
     compare.add_argument("--quick", action="store_true", help="3 short rounds, nothing tuned")
     compare.set_defaults(run=run_bench, fail=compare.error)
+
+    examine = commands.add_parser("doctor", help="what was built and works; a report for a bug")
+    examine.add_argument(
+        "networks", nargs="*", metavar="NETWORK", help=f"some of {' '.join(models.NETWORKS)}"
+    )
+    examine.add_argument("--rounds", type=int, default=20, help="timed calls of each way to run")
+    examine.set_defaults(run=run_doctor, fail=examine.error)
 
     arguments = parser.parse_args(argv)
     return arguments.run(arguments)
@@ -279,6 +286,13 @@ def run_bench(arguments):
     rows = [row for workload in results["workloads"] for row in workload["results"]]
     failed = any("reason" in workload for workload in results["workloads"])
     return 1 if failed or any(row["status"] == "wrong" for row in rows) else 0
+
+
+def run_doctor(arguments):
+    names = arguments.networks or list(models.NETWORKS)
+    for name in set(names) - set(models.NETWORKS):
+        arguments.fail(f"unknown network {name!r}; choose from {', '.join(models.NETWORKS)}")
+    return 0 if doctor.report(names, arguments.rounds) else 1
 
 
 def time_in_turns(competitors, inputs, rounds, progress=None):

@@ -170,6 +170,7 @@ py::dict report_of(const Engine& engine) {
 
 void bind_engine(py::module_& module) {
   module.def("why_no_cuda", &why_no_cuda);
+  module.def("instruction_sets", &instruction_sets);
   module.def("measure_fma_peak_gflops", &fma_peak_gflops, py::arg("threads") = 1,
              py::call_guard<py::gil_scoped_release>());
   py::class_<ModuleWatch, std::shared_ptr<ModuleWatch>>(module, "ModuleWatch")

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "nimble/kernels/instruction_sets.h"
 #include "nimble/schedule/simulate_gpu.h"
 #include "nimble/torch/engine.h"
 

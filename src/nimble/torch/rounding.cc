@@ -17,8 +17,8 @@ constexpr double kMostRounding = 1e-2;
 // Backward passes amplify more. Gradients of ResNet-50 at batch 32 moved by up to 3 % when the
 // inputs were rounded differently; signs that flip in front of a relu are the likely reason.
 constexpr double kMostRoundingOfGradients = 0.25;
-// Likewise, of what moves by much: Adam makes steps of full length of gradients that are nothing but
-// rounding.
+// Likewise, of what moves by much: Adam makes steps of full length of gradients that are nothing
+// but rounding.
 constexpr double kFactorOfItsOwn = 2;
 // In the median, if rounding does not explain more: 3x3 kernels by Winograd's algorithm may.
 constexpr double kMostErrorOfKernels = 1e-3;
