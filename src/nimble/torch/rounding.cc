@@ -34,11 +34,20 @@ at::Tensor change(const Observed& run, size_t i) {
   return before.sizes() == value.sizes() ? value - before : value;
 }
 
+double largest_of(const at::Tensor& tensor) {
+  return tensor.is_floating_point() && tensor.numel() > 0 ? largest_finite(tensor) : 0;
+}
+
 double largest_output(const Observed& run) {
   double largest = 0;
-  for (const at::Tensor& output : run.outputs)
-    if (output.is_floating_point() && output.numel() > 0)
-      largest = std::max(largest, largest_finite(output));
+  for (const at::Tensor& output : run.outputs) largest = std::max(largest, largest_of(output));
+  return largest;
+}
+
+double largest_change(const Observed& run) {
+  double largest = 0;
+  for (size_t i = 0; i < run.written.size(); ++i)
+    largest = std::max(largest, largest_of(change(run, i)));
   return largest;
 }
 
@@ -111,7 +120,8 @@ RoundingResponse::RoundingResponse(const Observed& expected, bool has_backward)
     : expected_(expected),
       has_backward_(has_backward),
       moved_(expected.results()),
-      noise_(kNoise * largest_output(expected)) {}
+      noise_of_outputs_(kNoise * largest_output(expected)),
+      noise_of_changes_(kNoise * largest_change(expected)) {}
 
 void RoundingResponse::add(const Observed& rounded) {
   ++runs_;
@@ -119,7 +129,7 @@ void RoundingResponse::add(const Observed& rounded) {
     const at::Tensor& result = expected_.result(i);
     if (result.is_complex()) continue;
     moved_[i] = std::max(moved_[i], movement(rounded, expected_, i));
-    if (!result.is_floating_point() || moved_[i] <= noise_) continue;
+    if (!result.is_floating_point() || is_noise(i)) continue;
     if (const double whole = size(i); whole > 0)
       amplified_ = std::max(amplified_, moved_[i] / whole);
   }
@@ -134,19 +144,23 @@ bool RoundingResponse::explains(const Observed& run, size_t result) const {
                                     : kMostRounding;
   if (found <= std::min(kRoundingFactor * own(result), most) * size(result)) return true;
   if (!has_backward_) return false;
-  const bool is_noise = moved_[result] <= noise_;
-  return found <= (is_noise ? kRoundingFactor : kFactorOfItsOwn) * moved_[result];
+  return found <= (is_noise(result) ? kRoundingFactor : kFactorOfItsOwn) * moved_[result];
 }
 
 bool RoundingResponse::explains_most(const Observed& run) const {
   std::vector<double> errors;
   std::vector<double> moves;
   for (size_t i = 0; i < moved_.size(); ++i) {
-    if (moved_[i] <= noise_ || size(i) == 0) continue;
+    if (is_noise(i) || size(i) == 0) continue;
     errors.push_back(error(run, i));
     moves.push_back(moved_[i] / size(i));
   }
   return median(errors) <= std::max(kRoundingFactor * median(moves), kMostErrorOfKernels);
+}
+
+bool RoundingResponse::is_noise(size_t result) const {
+  const bool is_output = result < expected_.outputs.size();
+  return moved_[result] <= (is_output ? noise_of_outputs_ : noise_of_changes_);
 }
 
 double RoundingResponse::error(const Observed& run, size_t result) const {

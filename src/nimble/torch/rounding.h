@@ -53,14 +53,16 @@ class RoundingResponse {
  private:
   // Of a run on the same inputs.
   double difference(const Observed& run, size_t result) const;
+  bool is_noise(size_t result) const;
   double size(size_t result) const;
 
   const Observed& expected_;
   bool has_backward_;
   std::vector<double> moved_;  // by result
   int runs_ = 0;
-  double noise_ = 0;      // what moves by less may be nothing but rounding
-  double amplified_ = 0;  // by how much results differ at most, relative to their size
+  double noise_of_outputs_ = 0;  // what moves by less may be nothing but rounding
+  double noise_of_changes_ = 0;  // likewise, of what was written
+  double amplified_ = 0;         // by how much results differ at most, relative to their size
 };
 
 }  // namespace nimble

@@ -184,6 +184,23 @@ TEST(RoundingRuns, OfAParameterIsNotARoundedChange) {
   EXPECT_FALSE(response.explains(run, 1));
 }
 
+// A rate of 1e-5 beside a loss of 1: changes are little, and not noise.
+TEST(RoundingRuns, OfAChangeCountsHoweverLittleItIs) {
+  Observed expected;
+  expected.outputs = {at::ones({8})};
+  expected.before = {at::zeros({8})};
+  expected.written = {at::full({8}, 1e-5)};
+  Observed rounded = expected, ours = expected, wrong = expected;
+  rounded.written = {expected.written[0] * 1.01};
+  ours.written = {expected.written[0] * 1.05};
+  wrong.written = {expected.written[0] * 1.2};
+  RoundingResponse response(expected, /*has_backward=*/true);
+  response.add(rounded);
+  EXPECT_NEAR(response.own(1), 0.01, 1e-4);
+  EXPECT_TRUE(response.explains(ours, 1));
+  EXPECT_FALSE(response.explains(wrong, 1));
+}
+
 TEST(RoundingRuns, OfCopiesLeavesWhatTheProgramFound) {
   at::Tensor weight = at::randn({5, 7});
   at::Tensor statistic = at::rand({7});
