@@ -102,7 +102,7 @@ std::string GraphReplay::why_outside(const Op& op) const {
   const RecordedCall& call = recording.calls[op.call.index];
   if (!call.live.empty())
     return "a graph would freeze a number that it is given, as a learning rate is (an optimizer "
-           "with capturable=True, and hyperparameters that are tensors, have none)";
+           "with fused=True has one such op)";
   bool on_device = false;
   std::string why;
   const auto look_at = [&](const TensorSlot& slot, bool is_result) {
