@@ -228,8 +228,11 @@ def layout(tensor):
     return tensor.dtype, tensor.shape, tensor.stride(), bits
 
 
-def how_layouts_differ(actual, expected):
-    """The first difference between two (arguments, result), except for the values; or ""."""
+def how_layouts_differ(actual, expected, exact=None):
+    """The first difference between two (arguments, result), except for the values; or "".
+
+    `exact`, of the three ways to compare, is needed only up to rounding.
+    """
     tensors, shape = tree.flatten(actual)
     others, other_shape = tree.flatten(expected)
     if shape != other_shape:
@@ -243,7 +246,7 @@ def how_layouts_differ(actual, expected):
 
 
 def how_they_differ(actual, expected, exact=None, same=None):
-    """As text. `exact` is not needed to compare bits."""
+    """As text."""
     if difference := how_layouts_differ(actual, expected):
         return difference
     tensors, others = tree.flatten(actual)[0], tree.flatten(expected)[0]
