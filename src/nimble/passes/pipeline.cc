@@ -18,11 +18,11 @@
 #include "nimble/passes/fuse_separable.h"
 #include "nimble/passes/fuse_subsampling.h"
 #include "nimble/passes/fuse_updates.h"
+#include "nimble/passes/mean_by_rows.h"
 #include "nimble/passes/merge_equal_ops.h"
 #include "nimble/passes/place_concatenations.h"
 #include "nimble/passes/remove_copies.h"
 #include "nimble/passes/remove_dead_ops.h"
-#include "nimble/passes/start_updates_early.h"
 #include "nimble/passes/use_clamped_in_gradients.h"
 
 namespace nimble {
@@ -52,6 +52,7 @@ std::vector<Pass> passes(const PassOptions& options) {
       {"fuse_input_relu", fuse_input_relu},
       {"fuse_input_scale", fuse_input_scale},
       {"fuse_separable", fuse_separable},
+      {"mean_by_rows", mean_by_rows},
       // Those above change which op computes what, those below only join what lies alike.
       {"choose_layout", choose_layout},
       {"place_concatenations", place_concatenations},
@@ -59,7 +60,6 @@ std::vector<Pass> passes(const PassOptions& options) {
       {"commit_updates", commit_updates},
       {"fuse_updates", fuse_updates},
       {"remove_unread_ops", remove_dead_ops},
-      {"start_updates_early", start_updates_early},
   };
 }
 

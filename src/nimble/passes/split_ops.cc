@@ -81,10 +81,12 @@ class Splitter {
     op.operands.push_back(writing(add_memory(graph_, size), add_view(graph_, desc)));
   }
 
-  size_t part_count(const SplitInfo& info) const {
+  size_t part_count(const Op& op, const SplitInfo& info) const {
     if (options_.workers < 2) return 1;
-    const auto affordable =
-        static_cast<size_t>(std::max(info.cost_ns / options_.smallest_part_ns, 1.0));
+    auto affordable = static_cast<size_t>(std::max(info.cost_ns / options_.smallest_part_ns, 1.0));
+    if (affordable < options_.workers)
+      affordable =
+          std::clamp<size_t>(moved_bytes(op) / kSmallestPartBytes, affordable, options_.workers);
     if (affordable < options_.workers) return affordable;
     return options_.workers *
            std::min(affordable / options_.workers, options_.most_parts_per_worker);
@@ -92,7 +94,7 @@ class Splitter {
 
   // None if it is to stay in one piece.
   std::vector<Op> best_parts(const Op& op, const SplitInfo& info) const {
-    const size_t count = part_count(info);
+    const size_t count = part_count(op, info);
     const Work& work = info.work;
     if (count < 2 || work.rows <= 0 || work.columns <= 0) return {};
     // Cuts that follow from rows and columns that mean something else to us are not to be trusted.
@@ -120,6 +122,19 @@ class Splitter {
     return {};
   }
 
+  // Of what is not constant.
+  size_t moved_bytes(const Op& op) const {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < op.operands.size(); ++i)
+      if (!is_constant(op.operands[i])) bytes += descs_[i].numel() * descs_[i].dtype.bytes;
+    return static_cast<size_t>(bytes);
+  }
+
+  bool is_constant(const Operand& operand) const {
+    const Role role = graph_.memories[operand.memory.index].role;
+    return role == Role::kFolded || role == Role::kExternal || role == Role::kConstant;
+  }
+
   // Whether an op reads more constants than anything else: then each core should read its share.
   bool weights_dominate(const Op& op) const {
     int64_t constants = 0;
@@ -137,8 +152,7 @@ class Splitter {
     for (size_t i = 0; i < op.operands.size(); ++i) {
       if (convolution && convolution->scale_input && i == convolution->scale_operand())
         continue;  // a few numbers with the sizes of an image
-      const Role role = graph_.memories[op.operands[i].memory.index].role;
-      count(i, role == Role::kFolded || role == Role::kExternal || role == Role::kConstant);
+      count(i, is_constant(op.operands[i]));
     }
     return constants > others;
   }

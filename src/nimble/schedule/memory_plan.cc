@@ -6,7 +6,8 @@
 #include <utility>
 
 #include "nimble/base/error.h"
-#include "nimble/schedule/bit_matrix.h"
+#include "nimble/schedule/packing.h"
+#include "nimble/schedule/packing_by_stream.h"
 
 namespace nimble {
 namespace {
@@ -53,18 +54,6 @@ Clocks make_clocks(const Schedule& schedule) {
   return clocks;
 }
 
-// A request, and when it is in use.
-struct Block {
-  MemoryId memory;
-  size_t bytes = 0;  // rounded up to the alignment
-  size_t wanted_bytes = 0;
-  uint32_t begin = UINT32_MAX;  // in serial order: from its first task
-  uint32_t end = 0;             // to behind its last one; a result: behind the last of all
-  bool is_result = false;
-
-  size_t lifetime() const { return end - begin; }
-};
-
 // The blocks that take room, by their first use in a serial order.
 std::vector<Block> make_blocks(const Schedule& schedule, const std::vector<TaskId>& order,
                                const std::vector<ArenaRequest>& requests, size_t alignment) {
@@ -104,9 +93,6 @@ void for_each_use(const Schedule& schedule, const std::vector<Block>& blocks, Vi
           block != kNoBlock && !touch.bytes.empty())
         visit(task, block);
 }
-
-// Which pairs of blocks must not share bytes.
-using Conflicts = BitMatrix;
 
 void add_conflict(Conflicts& conflicts, uint32_t a, uint32_t b) {
   conflicts.set(a, b);
@@ -171,155 +157,6 @@ Conflicts conflicts_by_time(const Schedule& schedule, const ExpectedTimes& expec
   return conflicts;
 }
 
-constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
-
-struct Packing {
-  std::vector<size_t> offsets;  // by block
-  size_t bytes = kNowhere;
-};
-
-enum class Fit { kLowest, kTightest };
-
-// Looks for the places of blocks that take least room in all.
-//
-//   1. Several orders, each block into the lowest or the tightest gap that those before it leave:
-//      no order is best for every program, and packing is cheap.
-//   2. From the best: what lies on top goes first, and everything is packed again.
-//
-// Results lie one behind the other from the start on, and nothing across their end.
-// Ends when it takes no more than all that is in use at once, or has tried for long enough.
-class Packer {
- public:
-  Packer(const std::vector<Block>& blocks, const Conflicts& conflicts, size_t lower_bound)
-      : blocks_(blocks), conflicts_(conflicts), lower_bound_(lower_bound) {
-    for (Node block = 0; block < blocks_.size(); ++block) {
-      if (!blocks_[block].is_result) continue;
-      results_.push_back({result_bytes_, result_bytes_ + blocks_[block].bytes, block});
-      result_bytes_ += blocks_[block].bytes;
-    }
-  }
-
-  size_t result_bytes() const { return result_bytes_; }
-
-  Packing run() && {
-    try_orders();
-    for (size_t attempt = 0; attempt < kAttempts && goes_on(); ++attempt) lift_top(attempt);
-    return std::move(best_);
-  }
-
- private:
-  static constexpr size_t kAttempts = 100;
-  static constexpr size_t kMostWork = 20'000'000;  // blocks looked at: some 50 ms
-  using Node = uint32_t;
-  struct Placed {
-    size_t begin;
-    size_t end;
-    Node block;
-  };
-
-  bool goes_on() const { return best_.bytes > lower_bound_ && work_ < kMostWork; }
-
-  void try_orders() {
-    std::vector<size_t> crowd(blocks_.size(), 0);  // bytes that a block has to stand beside
-    for (Node block = 0; block < blocks_.size(); ++block)
-      for_each_bit(conflicts_.row(block),
-                   [&](Node other) { crowd[block] += blocks_[other].bytes; });
-    const auto bytes = [&](Node block) { return blocks_[block].bytes; };
-    const auto lifetime = [&](Node block) { return blocks_[block].lifetime(); };
-    const auto area = [&](Node block) { return bytes(block) * lifetime(block); };
-    try_order([&](Node a, Node b) { return bytes(a) > bytes(b); });
-    try_order([&](Node a, Node b) { return area(a) > area(b); });
-    try_order([&](Node a, Node b) { return lifetime(a) > lifetime(b); });
-    try_order([&](Node a, Node b) { return crowd[a] > crowd[b]; });
-    try_order([&](Node a, Node b) { return bytes(a) + crowd[a] > bytes(b) + crowd[b]; });
-    try_order([&](Node a, Node b) { return a < b; });  // by first use
-    try_order([&](Node a, Node b) { return blocks_[a].end > blocks_[b].end; });
-  }
-
-  template <class GoesFirst>
-  void try_order(GoesFirst goes_first) {
-    if (!goes_on()) return;
-    std::vector<Node> order(blocks_.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::erase_if(order, [&](Node block) { return blocks_[block].is_result; });
-    std::stable_sort(order.begin(), order.end(), goes_first);
-    for (Fit fit : {Fit::kLowest, Fit::kTightest}) {
-      Packing packing = pack(order, fit, best_.bytes);
-      if (packing.bytes < best_.bytes) {
-        best_ = std::move(packing);
-        order_ = order;
-        fit_ = fit;
-      }
-    }
-  }
-
-  void lift_top(size_t attempt) {
-    std::vector<Node> order = order_;
-    const auto on_top = [&](Node block) {
-      return best_.offsets[block] + blocks_[block].bytes == best_.bytes;
-    };
-    const auto top = std::find_if(order.begin(), order.end(), on_top);
-    if (top == order.end()) return;  // a result
-    // Sometimes only half of the way, so that not the same few take turns.
-    const auto way = (top - order.begin()) >> (attempt % 4);
-    std::rotate(top - way, top, top + 1);
-    // As good is good enough: another top has its turn.
-    Packing packing = pack(order, fit_, best_.bytes + 1);
-    if (packing.bytes <= best_.bytes) {
-      best_ = std::move(packing);
-      order_ = std::move(order);
-    }
-  }
-
-  // The first place from `from` on that does not lie across the end of the results.
-  size_t on_one_side(size_t from, size_t bytes) const {
-    return from < result_bytes_ && from + bytes > result_bytes_ ? result_bytes_ : from;
-  }
-
-  // Places blocks one after another. Gives up when it needs `limit`.
-  Packing pack(const std::vector<Node>& order, Fit fit, size_t limit) {
-    Packing packing{std::vector<size_t>(blocks_.size(), kNowhere), result_bytes_};
-    placed_ = results_;
-    for (const Placed& result : results_) packing.offsets[result.block] = result.begin;
-    for (Node block : order) {
-      const size_t bytes = blocks_[block].bytes;
-      size_t free_from = 0;
-      size_t offset = kNowhere;
-      size_t tightest = kNowhere;
-      for (const Placed& other : placed_) {
-        if (!conflicts_.test(block, other.block)) continue;
-        free_from = on_one_side(free_from, bytes);
-        if (other.begin >= free_from + bytes && other.begin - free_from < tightest) {
-          tightest = other.begin - free_from;
-          offset = free_from;
-          if (fit == Fit::kLowest || tightest == bytes) break;
-        }
-        free_from = std::max(free_from, other.end);
-      }
-      work_ += placed_.size();
-      if (offset == kNowhere) offset = on_one_side(free_from, bytes);
-      packing.offsets[block] = offset;
-      packing.bytes = std::max(packing.bytes, offset + bytes);
-      if (packing.bytes >= limit) return {};
-      const auto place = std::upper_bound(placed_.begin(), placed_.end(), offset,
-                                          [](size_t at, const Placed& p) { return at < p.begin; });
-      placed_.insert(place, {offset, offset + bytes, block});
-    }
-    return packing;
-  }
-
-  const std::vector<Block>& blocks_;
-  const Conflicts& conflicts_;
-  size_t lower_bound_;
-  std::vector<Placed> results_;
-  size_t result_bytes_ = 0;
-  Packing best_;
-  std::vector<Node> order_;  // that gave the best
-  Fit fit_ = Fit::kLowest;
-  std::vector<Placed> placed_;  // so far, by `begin`
-  size_t work_ = 0;
-};
-
 size_t most_bytes_live(const std::vector<Block>& blocks, size_t tasks, size_t Block::*bytes) {
   std::vector<int64_t> change(tasks + 1, 0);
   for (const Block& block : blocks) {
@@ -332,20 +169,23 @@ size_t most_bytes_live(const std::vector<Block>& blocks, size_t tasks, size_t Bl
   return static_cast<size_t>(most);
 }
 
+void put(Schedule& schedule, const std::vector<Block>& blocks, const Packing& packing) {
+  for (size_t i = 0; i < blocks.size(); ++i)
+    schedule.placements[blocks[i].memory.index].offset = packing.offsets[i];
+  schedule.arena_bytes = blocks.empty() ? 0 : packing.bytes;
+}
+
 // Packs the blocks and says in the schedule where they are.
 void place_blocks(Schedule& schedule, const std::vector<ArenaRequest>& requests,
                   const std::vector<Block>& blocks, const Conflicts& conflicts) {
-  const size_t lower_bound = most_bytes_live(blocks, schedule.tasks.size(), &Block::bytes);
-  Packer packer(blocks, conflicts, lower_bound);
-  schedule.result_bytes = packer.result_bytes();
-  const Packing packing = std::move(packer).run();
   for (const ArenaRequest& request : requests) {
     Placement& placement = schedule.placements[request.memory.index];
     placement = {.in_arena = true, .is_result = request.is_result, .bytes = request.bytes};
   }
-  for (size_t i = 0; i < blocks.size(); ++i)
-    schedule.placements[blocks[i].memory.index].offset = packing.offsets[i];
-  schedule.arena_bytes = blocks.empty() ? 0 : packing.bytes;
+  const size_t lower_bound = most_bytes_live(blocks, schedule.tasks.size(), &Block::bytes);
+  put(schedule, blocks, pack_tightly(blocks, conflicts, lower_bound));
+  const std::vector<PlacedBlock> results = place_results(blocks);
+  schedule.result_bytes = results.empty() ? 0 : results.back().end;
 }
 
 // For every block: who uses it first on each stream comes after the last on each stream to use a
@@ -388,6 +228,28 @@ std::vector<Edge> edges_for_shared_places(const Schedule& schedule,
   return edges;
 }
 
+// The arena of a schedule as it is.
+struct PlannedBlocks {
+  PlannedBlocks(const Schedule& schedule, size_t alignment) : clocks(make_clocks(schedule)) {
+    std::vector<ArenaRequest> requests;
+    for (uint32_t i = 0; i < schedule.placements.size(); ++i)
+      if (const Placement& place = schedule.placements[i]; place.in_arena)
+        requests.push_back({MemoryId(i), place.bytes, place.is_result});
+    blocks = make_blocks(schedule, clocks.order, requests, alignment);
+    packing.bytes = schedule.arena_bytes;
+    for (const Block& block : blocks)
+      packing.offsets.push_back(schedule.placements[block.memory.index].offset);
+  }
+
+  Clocks clocks;
+  std::vector<Block> blocks;
+  Packing packing;  // as it is
+};
+
+bool have_caches(const Schedule& schedule) {
+  return schedule.streams.size() > 1 && schedule.streams.size() <= StreamFootprints::kMostStreams;
+}
+
 }  // namespace
 
 MemoryPlanStats plan_memory(Schedule& schedule, const std::vector<ArenaRequest>& requests,
@@ -405,6 +267,24 @@ std::vector<Edge> plan_memory_by_time(Schedule& schedule, const std::vector<Aren
   const std::vector<Block> blocks = make_blocks(schedule, order, requests, alignment);
   place_blocks(schedule, requests, blocks, conflicts_by_time(schedule, expected, blocks));
   return edges_for_shared_places(schedule, blocks);
+}
+
+void keep_streams_apart(Schedule& schedule, size_t limit_bytes, size_t alignment) {
+  if (!have_caches(schedule)) return;
+  const PlannedBlocks planned(schedule, alignment);
+  const std::vector<Block>& blocks = planned.blocks;
+  const StreamFootprints footprints(schedule, planned.clocks.order, blocks);
+  if (footprints.bytes_taken(planned.packing) == 0) return;
+  put(schedule, blocks,
+      pack_by_stream(blocks, conflicts_by_order(schedule, planned.clocks, blocks), footprints,
+                     planned.packing, limit_bytes));
+}
+
+size_t bytes_taken_from_streams(const Schedule& schedule) {
+  if (!have_caches(schedule)) return 0;
+  const PlannedBlocks planned(schedule, kArenaAlignment);
+  return StreamFootprints(schedule, planned.clocks.order, planned.blocks)
+      .bytes_taken(planned.packing);
 }
 
 }  // namespace nimble

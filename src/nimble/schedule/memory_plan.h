@@ -37,4 +37,13 @@ std::vector<Edge> plan_memory_by_time(Schedule& schedule, const std::vector<Aren
                                       const ExpectedTimes& expected,
                                       size_t alignment = kArenaAlignment);
 
+// Gives a planned schedule's memories other places, in an arena of at most `limit_bytes` or as
+// large as it is, where streams write less of what other streams' caches have. Leaves it as it is
+// if there are none.
+void keep_streams_apart(Schedule& schedule, size_t limit_bytes, size_t alignment = kArenaAlignment);
+
+// Bytes of the arena that streams write although another stream's cache has them, in a replay that
+// follows another (packing_by_stream.h).
+size_t bytes_taken_from_streams(const Schedule& schedule);
+
 }  // namespace nimble

@@ -49,6 +49,15 @@ PlannedSchedule proven(BuiltSchedule built, int intra_op_threads) {
   return {std::move(built), intra_op_threads};
 }
 
+// The arena may grow so much for the sake of streams that write where no other stream's cache is.
+constexpr double kMostGrowth = 1.5;
+
+PlannedSchedule kept_apart(BuiltSchedule built, int intra_op_threads, size_t memory_limit) {
+  const double grown = kMostGrowth * static_cast<double>(built.schedule.arena_bytes);
+  keep_streams_apart(built.schedule, std::min(static_cast<size_t>(grown), memory_limit));
+  return proven(std::move(built), intra_op_threads);
+}
+
 PlannedSchedule schedule_of(const Plan& plan, const StreamAssignment& assignment,
                             const std::vector<double>& costs, int intra_op_threads) {
   return proven(build_schedule(plan.graph, assignment, costs, plan.adopted), intra_op_threads);
@@ -220,7 +229,8 @@ class Preparation {
           result_.plan->adopted);
       result_.report.makespan_us = many.makespan_ns / 1000;
       result_.report.makespan_lower_bound_us = many.lower_bound_ns / 1000;
-      if (many.built.schedule.streams.size() > 1) consider(proven(std::move(many.built), inside));
+      if (many.built.schedule.streams.size() > 1)
+        consider(kept_apart(std::move(many.built), inside, memory_limit()));
     }
     result_.report.measure_ms = microseconds_since(start) / 1000;
   }
@@ -299,9 +309,9 @@ class Preparation {
     candidate.weights = std::make_unique<Weights>(*candidate.plan, tensors);
     const std::vector<double> no_costs(candidate.plan->graph.ops.size(), 1.0);
     candidate.schedule =
-        proven(build_one_stream(candidate.plan->graph, static_cast<size_t>(workers()), no_costs,
-                                candidate.plan->adopted),
-               options_.threads);
+        kept_apart(build_one_stream(candidate.plan->graph, static_cast<size_t>(workers()), no_costs,
+                                    candidate.plan->adopted),
+                   options_.threads, memory_limit());
     candidate.instance =
         std::make_unique<Instance>(*candidate.plan, candidate.schedule, options_.borrowed_outputs);
     candidate.instance->use(candidate.weights->current()->image);
