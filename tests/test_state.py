@@ -46,6 +46,17 @@ def optimizer_step(model):
         optimizer.step()
 
 
+def fused_step_on_one_column(model):
+    """Changes no version, and no number that is at a corner of a weight."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, fused=True)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    model.w.grad[1, 2] = 1.0
+    versions = [p._version for p in model.parameters()]
+    optimizer.step()
+    assert versions == [p._version for p in model.parameters()], "PyTorch counts it now"
+
+
 def inside(model, change):
     with torch.no_grad():
         change(model)
@@ -53,6 +64,7 @@ def inside(model, change):
 
 SEEN = {
     "optimizer": optimizer_step,
+    "fused optimizer": fused_step_on_one_column,
     "load_state_dict": lambda m: m.load_state_dict(small(5).state_dict()),
     "data.copy_": lambda m: m.w.data.copy_(torch.rand(4, 4)),
     "slice": lambda m: inside(m, lambda m: m.w[1].zero_()),

@@ -134,6 +134,51 @@ def test_a_detached_output_is_another_tensor_on_the_same_memory():
     assert got[2] is not w
 
 
+VIEWS_OF_ALL = {
+    "detach": lambda x: (x.detach(), x + 1),
+    "slice": lambda x: (x[:], x + 1),
+    "back and forth": lambda x: (x.t().t(), x),
+    "written": lambda x: (x[:], x.add_(1)),
+}
+
+
+@pytest.mark.parametrize("function", VIEWS_OF_ALL)
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_view_of_a_whole_input_has_the_strides_it_has_now(function, prepared):
+    function = VIEWS_OF_ALL[function]
+    make = lambda transposed: torch.randn(3, 4).t() if transposed else torch.randn(4, 3)
+    step = nimble.record(function, make(prepared))
+    mine = make(not prepared)
+    theirs = mine.clone(memory_format=torch.preserve_format)
+    got, want = step(mine), function(theirs)
+    exact(got, want)
+    exact(mine, theirs)
+    assert got[0] is not mine and got[0].data_ptr() == mine.data_ptr()
+    assert got[0].stride() == want[0].stride()
+
+
+def test_a_view_of_an_expanded_input_is_right_or_refused():
+    x = torch.randn(1, 3).expand(4, 3)
+    for function in (lambda x: x.detach(), lambda x: x[:]):
+        exact(nimble.record(function, x)(x), x)
+        exact(nimble.compile(function)(x), x)
+    with pytest.raises(nimble.NimbleError, match="input 0 is expanded.*pass a copy"):
+        nimble.record(lambda x: x[1:], x)
+    step = nimble.record(lambda x: x[1:], x.clone())
+    with pytest.raises(nimble.NimbleError, match="input 0 is expanded.*pass a copy"):
+        step(x)
+
+
+def test_a_part_of_a_conjugate_view_is_right_or_refused():
+    x = torch.randn(4, dtype=torch.complex64)
+    for prepared, called in ((x, x.conj()), (x.conj(), x)):
+        step = nimble.record(lambda x: x[1:], prepared)
+        exact(step(prepared), prepared[1:])
+        with pytest.raises(nimble.NimbleError, match="conjugate.*pass a copy"):
+            step(called)
+        exact(nimble.record(lambda x: x[:], prepared)(called), called)
+
+
 @pytest.mark.parametrize(
     "function",
     [

@@ -1,5 +1,8 @@
 """Nimble(model).prepare(x, training=True): both passes are replayed, loss and optimizer are the user's."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -206,3 +209,35 @@ def test_a_model_without_parameters_has_no_backward_pass_until_an_input_asks_for
     call(x).sum().backward()
     torch.testing.assert_close(x.grad, 1 - torch.tanh(x.detach()).square())
     assert call.schedule.verify() == []
+
+
+def test_as_many_models_as_one_likes_can_be_prepared_and_are_freed():
+    """Dynamo compiles the code of one class eight times, and keeps every backend for ever."""
+    programs = []
+    for _ in range(10):
+        model, x = nn.Sequential(nn.Linear(4, 3), nn.ReLU()), torch.randn(2, 4)
+        engine = nimble.Nimble(model, kernels="torch", streams=1).prepare(x, training=True)
+        torch.testing.assert_close(engine(x), model(x))
+        engine(x).sum().backward()
+        programs += [weakref.ref(p) for p in engine._training.programs.values()]
+    assert len(programs) == 20
+    outstanding = engine(x).sum()
+    del engine
+    gc.collect()
+    assert [p() for p in programs] == [None] * 20
+    model.zero_grad()
+    outstanding.backward()
+    got = model[0].weight.grad.clone()
+    model.zero_grad()
+    model(x).sum().backward()
+    torch.testing.assert_close(got, model[0].weight.grad)
+
+
+def test_a_prepared_model_takes_many_shapes_in_training():
+    model = nn.Linear(4, 3)
+    engine = nimble.Nimble(model, kernels="torch", streams=1).prepare(
+        torch.randn(1, 4), training=True
+    )
+    for batch in range(1, 12):
+        x = torch.randn(batch, 4)
+        torch.testing.assert_close(engine(x), model(x))

@@ -13,7 +13,7 @@
 
 from pathlib import Path
 
-from nimble import _C
+from nimble import _C, fused_optimizers
 from nimble._C import NimbleError, Refused
 from nimble.backend import torch_compile_backend
 from nimble.engine import Nimble, compile, record

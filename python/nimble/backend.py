@@ -1,6 +1,8 @@
 """The hook for `torch.compile(model, backend="nimble")`; an entry point of the package names it."""
 
 import functools
+import itertools
+import weakref
 
 import torch
 from functorch.compile import make_boxed_func
@@ -11,11 +13,14 @@ from nimble import tree
 from nimble._C import Refused
 from nimble.engine import compile as nimble_compile
 
+_MOST_SIGNATURES = 256  # of one engine's arguments; Dynamo has no more for one code object
+_engines = itertools.count()
+
 
 def torch_compile_backend(graph_module, example_inputs, *, options=None, passes=None, **_):
     """Replays what torch.compile captured. Keyword `options` are those of `nimble.compile`.
 
-    In training `passes`, a dict, gets what the forward and the backward pass became.
+    In training `passes`, a dict, gets lists of what forward and backward passes became.
     """
     if torch.is_grad_enabled() and any(
         isinstance(i, torch.Tensor) and i.requires_grad for i in example_inputs
@@ -42,7 +47,7 @@ def _compile_pass(graph_module, _, *, options, passes, name):
     """The forward or the backward pass: a function of tensors, without autograd."""
     compiled = nimble_compile(graph_module.forward, **(options or {}))
     if passes is not None:
-        passes[name] = compiled
+        passes.setdefault(name, []).append(compiled)
 
     @make_boxed_func
     def run(*inputs):
@@ -52,13 +57,30 @@ def _compile_pass(graph_module, _, *, options, passes, name):
     return run
 
 
+def _with_code_of_its_own(function):
+    """Of one code object Dynamo compiles only so much, and all models of a class share one."""
+    code = function.__code__
+    function.__code__ = code.replace(co_name=f"engine_{next(_engines)}")
+    return function
+
+
+def _forget(passes):
+    for used in itertools.chain(*passes.values()):
+        used.forget_programs()
+
+
 class TrainingEngine:
     """A model with both passes planned, by torch.compile; call it like the model."""
 
     def __init__(self, model, options):
         self._passes = {}
+        # Dynamo keeps every backend, and much of what backends returned, for ever.
+        weakref.finalize(self, _forget, self._passes).atexit = False
         backend = functools.partial(torch_compile_backend, options=options, passes=self._passes)
-        self._call = torch.compile(model, backend=backend, fullgraph=True, dynamic=False)
+        self._call = torch.compile(
+            _with_code_of_its_own(lambda *args, **kwargs: model(*args, **kwargs)),
+            backend=backend, fullgraph=True, dynamic=False, recompile_limit=_MOST_SIGNATURES,
+        )  # fmt: skip
 
     def __call__(self, *args, **kwargs):
         return self._call(*args, **kwargs)
@@ -66,7 +88,8 @@ class TrainingEngine:
     @property
     def programs(self):
         """The program of each pass that was used last, by the name of the pass."""
-        return {name: used.programs[-1] for name, used in self._passes.items() if used.programs}
+        used = {name: compiled[-1].programs for name, compiled in self._passes.items()}
+        return {name: programs[-1] for name, programs in used.items() if programs}
 
 
 def prepare_for_training(model, args, kwargs, options):

@@ -512,6 +512,11 @@ class _Compiled(_OfThisProcess):
         """The prepared programs, the one used last at the end."""
         return list(self._programs.values())
 
+    def forget_programs(self):
+        """Frees their memory; a later call prepares again."""
+        with self._lock:
+            self._programs.clear()
+
 
 def compile(
     model,

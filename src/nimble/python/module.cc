@@ -5,6 +5,7 @@
 #include "nimble/python/source_location.h"
 #include "nimble/python/without_gil.h"
 #include "nimble/torch/recording.h"
+#include "nimble/torch/uncounted_writes.h"
 
 PYBIND11_MODULE(_C, module) {
   nimble::bind_errors(module);
@@ -18,6 +19,9 @@ PYBIND11_MODULE(_C, module) {
   module.def("peek", &nimble::peek);
   module.def("carry_gradients", &nimble::carry_gradients);
   module.def("join_outputs_from", &nimble::join_outputs_from);
+  module.def("note_uncounted_writes", [](const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& tensor : tensors) nimble::note_uncounted_write(tensor);
+  });
   module.def("existed_before_recording", &nimble::existed_before_recording);
   // A list of (is a list, numbers, which live values they are).
   module.def("announce_live",

@@ -171,6 +171,8 @@ Engine::Engine(const TensorFunction& function, const std::vector<at::Tensor>& in
   writes_caller_memory_ = std::find(written.begin(), written.end(), true) != written.end() ||
                           !recording.written_externals.empty();
   check_overlaps(inputs);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (output_views_input_[i]) check_layout(i, inputs[i]);
 }
 
 std::vector<at::Tensor> Engine::run(c10::ArrayRef<at::Tensor> inputs, c10::ArrayRef<double> live) {
@@ -234,10 +236,25 @@ void Engine::check_input(size_t index, const at::Tensor& input) const {
                             " begins inside of its memory, and the program looks "
                             "at that memory from its beginning (as_strided): pass a copy "
                             "(clone())"));
-  if (output_views_input_[index] && input.strides() != at::IntArrayRef(desc.strides))
+  if (output_views_input_[index]) check_layout(index, input);
+}
+
+void Engine::check_layout(size_t index, const at::Tensor& input) const {
+  const TensorDesc& desc = plan_->graph.views[plan_->graph.inputs[index].view.index].desc;
+  const bool same_strides = input.strides() == at::IntArrayRef(desc.strides);
+  if (!same_strides && describe(input).may_overlap_itself())
+    throw UserError(message("input ", index,
+                            " is expanded (several of its elements are one in memory), and an "
+                            "output is a view of it: pass a copy (clone())"));
+  if (!same_strides)
     throw UserError(message("input ", index, ": prepared with strides ",
                             at::IntArrayRef(desc.strides), ", got ", input.strides(),
                             "; an output is a view of it, so the strides must be the same"));
+  if (input.is_conj() != desc.conjugate || input.is_neg() != desc.negative)
+    throw UserError(message("input ", index,
+                            " is a conjugate or negative view and was not when it was prepared, or "
+                            "the other way round; an output is a view of it: pass a copy "
+                            "(resolve_conj(), resolve_neg())"));
 }
 
 // What the program writes must not be seen through another input: the recording had them apart.

@@ -69,6 +69,8 @@ class Engine {
   void watch(const std::string& name, const at::Tensor& tensor);
   void check(c10::ArrayRef<at::Tensor> inputs) const;
   void check_input(size_t index, const at::Tensor& input) const;
+  // Of an input that an output is a view of.
+  void check_layout(size_t index, const at::Tensor& input) const;
   void check_overlaps(c10::ArrayRef<at::Tensor> inputs) const;
 
   Options options_;
@@ -79,7 +81,7 @@ class Engine {
   Graph recorded_graph_;
   PlannedSchedule planned_;
   PrepareReport report_;
-  std::vector<bool> output_views_input_;   // by input: an output is a view of it, or it is reshaped
+  std::vector<bool> output_views_input_;   // by input: an output is a part of it, or it is reshaped
   bool writes_caller_memory_ = false;      // inputs or externals
   std::vector<bool> external_is_written_;  // by buffer
   std::vector<std::unique_ptr<Instance>> idle_;

@@ -14,6 +14,9 @@ at::Tensor collect(const Plan& plan, const Port& port, bool is_whole_tensor,
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (plan.graph.inputs[i].memory != port.memory) continue;
       if (is_whole_tensor) return inputs[i];
+      // All of it, in another tensor: with the strides that it has now.
+      if (port.view == plan.graph.inputs[i].view && !plan.recording.input_reshaped[i])
+        return make_tensor(describe(inputs[i]), inputs[i].storage());
       TensorDesc moved = desc;
       moved.offset += inputs[i].storage_offset() * inputs[i].element_size() / desc.dtype.bytes;
       return make_tensor(moved, inputs[i].storage());

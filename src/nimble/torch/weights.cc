@@ -251,6 +251,7 @@ ParameterWatch::ParameterWatch(const Plan& plan, const std::vector<at::Tensor>& 
     source.storage = storage;
     source.has_version = !tensor.is_inference();
     if (source.has_version) source.version = tensor.unsafeGetTensorImpl()->version_counter();
+    source.uncounted_writes = uncounted_writes(storage);
   }
 }
 
@@ -272,6 +273,7 @@ std::vector<ParameterWatch::State> ParameterWatch::states() const {
   for (size_t i = 0; i < sources_.size(); ++i) {
     const Source& source = sources_[i];
     if (source.has_version) states[i].version = source.version.current_version();
+    states[i].uncounted_writes = source.uncounted_writes->load(std::memory_order_relaxed);
     states[i].data = source.storage->data();
     if (states[i].data)
       for (size_t k = 0; k < kSamples; ++k) states[i].samples[k] = sample(*source.storage, k);
@@ -285,6 +287,8 @@ bool ParameterWatch::changed_since(const std::vector<State>& states, bool all_sa
     const Source& source = sources_[i];
     const State& state = states[i];
     if (source.has_version && source.version.current_version() != state.version) return true;
+    if (source.uncounted_writes->load(std::memory_order_relaxed) != state.uncounted_writes)
+      return true;
     if (source.storage->data() != state.data) return true;
     if (!state.data) continue;
     for (size_t k = 0; k < kSamples; ++k)

@@ -10,6 +10,7 @@
 
 #include "nimble/runtime/large_pages.h"
 #include "nimble/torch/plan.h"
+#include "nimble/torch/uncounted_writes.h"
 
 namespace nimble {
 
@@ -41,13 +42,15 @@ class WeightImage {
   size_t bytes_ = 0;
 };
 
-// The parameters that an image is made from. Notices changes by version counters, and by a look at
-// a few bytes, as writes through `.data` or NumPy count no version.
+// The parameters that an image is made from. Notices changes by version counters, by the count of
+// fused optimizers' steps, and by a look at a few bytes, as writes through `.data` or NumPy are not
+// counted by anybody.
 class ParameterWatch {
  public:
   static constexpr size_t kSamples = 4;
   struct State {
     uint32_t version = 0;
+    uint32_t uncounted_writes = 0;
     const void* data = nullptr;
     uint64_t samples[kSamples] = {};
   };
@@ -63,6 +66,7 @@ class ParameterWatch {
     const c10::StorageImpl* storage;
     c10::VariableVersion version;
     bool has_version = false;
+    WriteCounter uncounted_writes;
   };
   static uint64_t sample(const c10::StorageImpl& storage, size_t index);
 
