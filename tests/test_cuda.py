@@ -386,6 +386,55 @@ print(len(orders) > 100)
     assert lines == ["True"]
 
 
+# Kernels with a name of their own, so that their costs can be told apart.
+NAMED = """
+def chain(a, *ops):
+    for op in ops:
+        a = op(a)
+    return a
+# Recorded last, and the longest: sin and cos are slow.
+def function(a):
+    short = [(a + 1.0).relu() for _ in range(3)]
+    long = chain(a, torch.sin, torch.cos, torch.sin, torch.cos)
+    return sum(short) + long
+fake.set_cost("sin_kernel", 50)
+fake.set_cost("cos_kernel", 40)
+step = nimble.record(function, x)
+"""
+
+
+@with_cuda
+def test_ops_are_measured_on_the_device():
+    lines = on_fake(NAMED + """
+costs = {}
+for line in step.explain().splitlines():
+    words = line.split()
+    if len(words) > 4 and words[0].isdigit() and words[1].isdigit():
+        costs.setdefault(words[4], set()).add(float(words[2]))
+print(costs["aten::sin"], costs["aten::cos"], costs["aten::relu"])
+""")
+    assert lines == ["{50.0} {40.0} {1.0}"]
+
+
+@with_cuda
+def test_the_longest_path_is_launched_first_on_the_most_urgent_stream():
+    lines = on_fake(NAMED + """
+nodes = fake.last_capture().nodes
+kernels = ["sin" if "sin_kernel" in node.name else "cos" if "cos_kernel" in node.name else "other"
+           for node in nodes]
+print(kernels[:3], kernels[-1])
+priorities = {kind: {node.priority for node, name in zip(nodes, kernels) if name == kind}
+              for kind in ("sin", "cos", "other")}
+print(priorities["sin"] | priorities["cos"], len(priorities["other"]) > 1)
+print(step.schedule.verify())
+# In recorded order on one stream.
+nimble.record(function, x, streams=1)
+nodes = fake.last_capture().nodes
+print("sin_kernel" in nodes[0].name, {node.priority for node in nodes})
+""")
+    assert lines == ["['sin', 'cos', 'sin'] other", "{-5} True", "[]", "False {-5}"]
+
+
 @with_cuda
 def test_graphs_of_one_compiled_function_share_their_memory():
     lines = on_fake("""

@@ -8,11 +8,14 @@
 #include <algorithm>
 
 #include "nimble/base/error.h"
+#include "nimble/graph/reorder_ops.h"
 #include "nimble/schedule/capped_streams.h"
+#include "nimble/schedule/launch_order.h"
 #include "nimble/schedule/verify.h"
 #include "nimble/torch/cuda.h"
 #include "nimble/torch/cuda/issue.h"
 #include "nimble/torch/cuda/streams.h"
+#include "nimble/torch/gpu_work.h"
 #include "nimble/torch/replay_guard.h"
 #include "nimble/torch/results.h"
 #include "nimble/torch/tensor_conversion.h"
@@ -55,6 +58,16 @@ bool is_about_capture(const OpFailed& failure) {
   }
 }
 
+// By op. More than this many operations for each byte are bound by arithmetic: GPUs do 10 to 20
+// operations in single precision in the time of a byte.
+std::vector<bool> ops_that_compute(const Graph& graph) {
+  constexpr double kFlopsPerByte = 10;
+  std::vector<bool> computes;
+  for (const GpuTask& work : estimate_gpu_work(graph))
+    computes.push_back(work.flops > kFlopsPerByte * work.bytes);
+  return computes;
+}
+
 void forget_workspaces(c10::DeviceIndex device, size_t streams) {
   for (size_t i = 0; i < streams; ++i)
     at::cuda::clearCublasWorkspacesForStream(own_stream(device, i));
@@ -71,8 +84,10 @@ GraphReplay::GraphReplay(const CudaProgram& program)
   const c10::cuda::CUDAGuard guard(device_);
   const FrameworkDispatch dispatch;
   for (size_t attempt = 0;; ++attempt) {
-    plan_segments(program);
+    cut(program.options.strict);
     try {
+      if (cost_ns_.empty()) measure_ops(program);
+      schedule(program.options);
       capture(program);
       break;
     } catch (const OpFailed& failure) {
@@ -121,29 +136,74 @@ std::string GraphReplay::why_outside(const Op& op) const {
   return on_device ? why : "it runs on the CPU";
 }
 
-void GraphReplay::plan_segments(const CudaProgram& program) {
+void GraphReplay::cut(bool strict) {
   Graph& graph = plan_.graph;
   std::vector<bool> capturable;
   for (const Op& op : graph.ops) {
     const std::string why = why_outside(op);
     capturable.push_back(why.empty());
-    if (!why.empty() && program.options.strict)
+    if (!why.empty() && strict)
       throw Refused(message("cannot capture ", op.name, " (", op.source, "): ", why));
   }
   segments_ = cut_into_segments(graph, capturable);
-  const std::vector<Edge> barriers = barriers_between(graph, segments_);
-  const Dag dag = dependency_dag(graph, barriers);
-  const size_t most =
-      program.options.streams > 0 ? static_cast<size_t>(program.options.streams) : kMostStreams;
-  const StreamAssignment assignment =
-      most == 1 ? single_stream(graph) : cap_streams(dag, assign_unbounded_streams(dag), most);
+}
+
+// One after another, on one stream.
+void GraphReplay::measure_ops(const CudaProgram& program) {
+  const Graph& graph = plan_.graph;
+  use_streams(single_stream(graph), std::vector<double>(graph.ops.size(), 0.0), DropRule::kClock);
+  std::vector<double> cost_ns(plan_.recording.calls.size(), 0);
+  std::lock_guard lock(own_streams_lock());
+  memory_ = std::make_unique<ProgramMemory>(plan_, segments_);
+  copy_inputs(program.inputs);
+  for (size_t s = 0; s < segments_.size(); ++s) {
+    if (!segments_[s].captured) {
+      issue_alone(segments_[s], plan_.recording.live_values);
+      continue;
+    }
+    const std::vector<double> ns =
+        measure(program_of(s), *memory_, plan_.recording.live_values);
+    for (size_t i = 0; i < ns.size(); ++i)
+      cost_ns[graph.ops[segments_[s].begin + i].call.index] = ns[i];
+  }
+  c10::cuda::device_synchronize();
+  memory_.reset();
+  forget_workspaces(device_, 1);
+  cost_ns_ = std::move(cost_ns);
+}
+
+std::vector<double> GraphReplay::op_costs() const {
+  std::vector<double> costs;
+  for (const Op& op : plan_.graph.ops) costs.push_back(cost_ns_[op.call.index]);
+  return costs;
+}
+
+void GraphReplay::schedule(const Options& options) {
+  Graph& graph = plan_.graph;
+  const size_t most = options.streams > 0 ? static_cast<size_t>(options.streams) : kMostStreams;
+  const DropRule rule = options.keep_memory ? DropRule::kNever : DropRule::kClock;
+  if (most == 1) {
+    use_streams(single_stream(graph), op_costs(), rule);
+    return;
+  }
+  reorder_ops(graph, launch_order(dependency_dag(graph, barriers_between(graph, segments_)),
+                                  op_costs(), ops_that_compute(graph)));
+  const std::vector<double> costs = op_costs();
+  const Dag dag = dependency_dag(graph, barriers_between(graph, segments_));
+  use_streams(
+      urgent_first(dag, costs, cap_streams(dag, assign_unbounded_streams(dag), most, costs)), costs,
+      rule);
+}
+
+void GraphReplay::use_streams(const StreamAssignment& assignment, const std::vector<double>& costs,
+                              DropRule rule) {
+  const Graph& graph = plan_.graph;
   planned_.built =
-      build_schedule(graph, assignment, {}, std::vector<bool>(graph.memories.size(), true),
-                     {.extra_edges = barriers});
+      build_schedule(graph, assignment, costs, std::vector<bool>(graph.memories.size(), true),
+                     {.extra_edges = barriers_between(graph, segments_)});
   const std::vector<std::string> faults = verify_schedule(planned_.built.schedule);
   NIMBLE_ASSERT(faults.empty(), faults.front());
   orders_.clear();
-  const DropRule rule = program.options.keep_memory ? DropRule::kNever : DropRule::kClock;
   for (const Segment& segment : segments_) {
     const Schedule part = schedule_of(planned_.built.schedule, segment);
     orders_.push_back(plan_capture(part, droppable(segment), rule));
