@@ -151,6 +151,15 @@ GpuTask estimate(const Graph& graph, const Op& recorded) {
 
 }  // namespace
 
+std::vector<bool> ops_that_compute(const Graph& recorded) {
+  // GPUs do 10 to 20 operations in single precision in the time of a byte.
+  constexpr double kFlopsPerByte = 10;
+  std::vector<bool> computes;
+  for (const GpuTask& work : estimate_gpu_work(recorded))
+    computes.push_back(work.flops > kFlopsPerByte * work.bytes);
+  return computes;
+}
+
 std::vector<GpuTask> estimate_gpu_work(const Graph& recorded) {
   std::vector<GpuTask> tasks;
   for (const Op& op : recorded.ops)

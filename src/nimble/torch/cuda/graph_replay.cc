@@ -23,9 +23,6 @@
 namespace nimble {
 namespace {
 
-// Each stream has a workspace of the BLAS library, 32 MiB on some devices, and memory that only it
-// can use again.
-constexpr size_t kMostStreams = 8;
 // Ops found one by one that cannot be captured.
 constexpr size_t kMostAttempts = 64;
 
@@ -56,16 +53,6 @@ bool is_about_capture(const OpFailed& failure) {
   } catch (const std::exception&) {
     return failure.ended_capture;  // an op that is written in Python
   }
-}
-
-// By op. More than this many operations for each byte are bound by arithmetic: GPUs do 10 to 20
-// operations in single precision in the time of a byte.
-std::vector<bool> ops_that_compute(const Graph& graph) {
-  constexpr double kFlopsPerByte = 10;
-  std::vector<bool> computes;
-  for (const GpuTask& work : estimate_gpu_work(graph))
-    computes.push_back(work.flops > kFlopsPerByte * work.bytes);
-  return computes;
 }
 
 void forget_workspaces(c10::DeviceIndex device, size_t streams) {
@@ -180,7 +167,7 @@ std::vector<double> GraphReplay::op_costs() const {
 
 void GraphReplay::schedule(const Options& options) {
   Graph& graph = plan_.graph;
-  const size_t most = options.streams > 0 ? static_cast<size_t>(options.streams) : kMostStreams;
+  const size_t most = options.streams > 0 ? static_cast<size_t>(options.streams) : kMostDeviceStreams;
   const DropRule rule = options.keep_memory ? DropRule::kNever : DropRule::kClock;
   if (most == 1) {
     use_streams(single_stream(graph), op_costs(), rule);
