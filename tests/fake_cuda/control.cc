@@ -61,7 +61,7 @@ FAKE_EXPORT size_t fake_cuda_edge_count(const fake_cuda_snapshot* snapshot) {
 }
 FAKE_EXPORT void fake_cuda_get_nodes(const fake_cuda_snapshot* snapshot, fake_cuda_node* out) {
   for (const Node& node : snapshot->nodes)
-    *out++ = {node.tag,  node.stream, node.name, node.kind, int32_t(node.ranges.size()),
+    *out++ = {node.tag,     node.stream, node.name, node.kind, int32_t(node.ranges.size()),
               node.priority};
 }
 FAKE_EXPORT void fake_cuda_get_edges(const fake_cuda_snapshot* snapshot, int32_t* out) {

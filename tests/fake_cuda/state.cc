@@ -113,8 +113,8 @@ cudaError_t enqueue(cudaStream_t handle, int kind, const char* name, Work work,
     }
     stream->time += cost;
     if (s.log_on) {
-      Node node{kind, name, s.tag, stream->number, stream->priority, cost, {}, std::move(ranges),
-                {}, 0, nullptr};
+      Node node{kind, name, s.tag,  stream->number, stream->priority, cost, {}, std::move(ranges),
+                {},   0,    nullptr};
       node.index = int(s.log.size());
       s.log.push_back(std::move(node));
     }

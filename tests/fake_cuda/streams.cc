@@ -38,7 +38,8 @@ cudaError_t check_wait(Event* event) {
 cudaError_t make_stream(cudaStream_t* out, unsigned flags, int priority) {
   State& s = state();
   std::lock_guard guard(s.lock);
-  auto made = std::make_unique<Stream>(Stream{s.next_stream++, flags, priority, nullptr, {}, {}, 0});
+  auto made =
+      std::make_unique<Stream>(Stream{s.next_stream++, flags, priority, nullptr, {}, {}, 0});
   *out = reinterpret_cast<cudaStream_t>(made.get());
   s.streams.insert(made.release());
   return cudaSuccess;

@@ -27,8 +27,7 @@ TEST(LaunchOrder, TheLongestPathGoesFirst) {
   //  0 ─┬─ 1 ── 3
   //     └─ 2 (long)
   const Dag dag = make_dag(4, {{0, 1}, {1, 3}, {0, 2}});
-  EXPECT_EQ(launch_order(dag, {1, 1, 10, 1}, {false, false, false, false}),
-            (Order{0, 2, 1, 3}));
+  EXPECT_EQ(launch_order(dag, {1, 1, 10, 1}, {false, false, false, false}), (Order{0, 2, 1, 3}));
 }
 
 TEST(LaunchOrder, ArithmeticAlternatesWithBandwidthAmongEqualPaths) {
@@ -42,8 +41,8 @@ TEST(LaunchOrder, KeepsEveryEdgeAndEveryNodeOnce) {
   std::mt19937 rng(70);
   for (int round = 0; round < 500; ++round) {
     const Dag dag = testing::random_dag(rng, 60);
-    const Order order = launch_order(dag, testing::random_costs(rng, dag.size()),
-                                     random_bits(rng, dag.size()));
+    const Order order =
+        launch_order(dag, testing::random_costs(rng, dag.size()), random_bits(rng, dag.size()));
     std::vector<size_t> place(dag.size(), SIZE_MAX);
     ASSERT_EQ(order.size(), dag.size());
     for (size_t i = 0; i < order.size(); ++i) place[order[i]] = i;

@@ -132,9 +132,9 @@ class Simulation {
         finish(task);
       } else {
         unplaced_[task] = unfinished_[task] = std::max(1U, tasks_[task].blocks);
-        const auto behind = std::upper_bound(
-            waiting_.begin(), waiting_.end(), task,
-            [&](uint32_t a, uint32_t b) { return urgency_[a] < urgency_[b]; });
+        const auto behind =
+            std::upper_bound(waiting_.begin(), waiting_.end(), task,
+                             [&](uint32_t a, uint32_t b) { return urgency_[a] < urgency_[b]; });
         waiting_.insert(behind, task);
       }
     }

@@ -134,13 +134,17 @@ GpuTask estimate(const Graph& graph, const Op& recorded) {
   // An op that is given one tensor twice has it as one operand: then it counts as elementwise.
   const size_t operands = recorded.operands.size();
   // A kernel of its own: a thread for each result.
-  if (op.is({"convolution", "_convolution"}) && operands >= 3) {
+  if (op.is({"convolution", "_convolution", "cudnn_convolution_relu",
+             "cudnn_convolution_add_relu"}) &&
+      operands >= 3) {
     const Product product = convolution(op);
     if (product.columns > 1) return of_product(product);
     return task_of(product.flops(), op.bytes(), divide_up(op.result().numel(), kElementsPerBlock));
   }
-  if (op.is({"addmm", "baddbmm", "addbmm", "addmv"}) && operands >= 3) return of_product(matrix_product(op, 1));
-  if (op.is({"mm", "bmm", "mv", "linear"}) && operands >= 2) return of_product(matrix_product(op, 0));
+  if (op.is({"addmm", "baddbmm", "addbmm", "addmv"}) && operands >= 3)
+    return of_product(matrix_product(op, 1));
+  if (op.is({"mm", "bmm", "mv", "linear"}) && operands >= 2)
+    return of_product(matrix_product(op, 0));
   if (op.is({"_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
              "_scaled_dot_product_attention_math"}) &&
       operands >= 4 && op.operand(0).sizes.size() == 4)

@@ -66,6 +66,7 @@ GraphReplay::GraphReplay(const CudaProgram& program)
     : plan_(program.plan),
       device_(plan_.recording.device.index()),
       borrowed_outputs_(program.options.borrowed_outputs),
+      constants_(program.constants),
       pool_(program.options.graph_memory ? program.options.graph_memory->pool_of(device_)
                                          : std::make_shared<GraphPool>(device_)) {
   const c10::cuda::CUDAGuard guard(device_);
@@ -74,7 +75,7 @@ GraphReplay::GraphReplay(const CudaProgram& program)
     cut(program.options.strict);
     try {
       if (cost_ns_.empty()) measure_ops(program);
-      schedule(program.options);
+      schedule(program);
       capture(program);
       break;
     } catch (const OpFailed& failure) {
@@ -148,8 +149,7 @@ void GraphReplay::measure_ops(const CudaProgram& program) {
       issue_alone(segments_[s], plan_.recording.live_values);
       continue;
     }
-    const std::vector<double> ns =
-        measure(program_of(s), *memory_, plan_.recording.live_values);
+    const std::vector<double> ns = measure(program_of(s), *memory_, plan_.recording.live_values);
     for (size_t i = 0; i < ns.size(); ++i)
       cost_ns[graph.ops[segments_[s].begin + i].call.index] = ns[i];
   }
@@ -165,16 +165,19 @@ std::vector<double> GraphReplay::op_costs() const {
   return costs;
 }
 
-void GraphReplay::schedule(const Options& options) {
+void GraphReplay::schedule(const CudaProgram& program) {
+  const Options& options = program.options;
   Graph& graph = plan_.graph;
-  const size_t most = options.streams > 0 ? static_cast<size_t>(options.streams) : kMostDeviceStreams;
+  const size_t most =
+      options.streams > 0 ? static_cast<size_t>(options.streams) : kMostDeviceStreams;
   const DropRule rule = options.keep_memory ? DropRule::kNever : DropRule::kClock;
   if (most == 1) {
     use_streams(single_stream(graph), op_costs(), rule);
     return;
   }
-  reorder_ops(graph, launch_order(dependency_dag(graph, barriers_between(graph, segments_)),
-                                  op_costs(), ops_that_compute(graph)));
+  if (program.launch_order)
+    reorder_ops(graph, launch_order(dependency_dag(graph, barriers_between(graph, segments_)),
+                                    op_costs(), ops_that_compute(graph)));
   const std::vector<double> costs = op_costs();
   const Dag dag = dependency_dag(graph, barriers_between(graph, segments_));
   use_streams(
@@ -281,6 +284,7 @@ std::vector<at::Tensor> GraphReplay::run(c10::ArrayRef<at::Tensor> inputs,
   // What was issued so far is waited for, whatever happens.
   const auto note_end = [this, &stream](void*) { pool_->idle.record(stream); };
   std::unique_ptr<void, decltype(note_end)> at_end(this, note_end);
+  if (constants_) constants_->refresh();
   copy_inputs(inputs);
   for (size_t s = 0; s < segments_.size(); ++s) {
     if (graphs_[s])
@@ -321,6 +325,7 @@ void GraphReplay::note_report() {
     report_.graph_nodes += graph->nodes();
   }
   report_.pool_bytes = pool_->bytes();
+  if (constants_) report_.folded_bytes = constants_->bytes();
   for (const Op& op : plan_.graph.ops)
     if (const std::string why = why_outside(op); !why.empty())
       report_.outside.push_back(
@@ -335,7 +340,7 @@ std::string why_no_cuda() {
   return "";
 }
 
-std::unique_ptr<DeviceReplay> capture_on_cuda(CudaProgram program) {
+std::unique_ptr<DeviceReplay> capture_on_cuda(const CudaProgram& program) {
   return std::make_unique<GraphReplay>(program);
 }
 

@@ -29,7 +29,7 @@ class GraphReplay : public DeviceReplay {
   // Planning, in this order.
   void cut(bool strict);
   void measure_ops(const CudaProgram& program);
-  void schedule(const Options& options);
+  void schedule(const CudaProgram& program);
 
   void use_streams(const StreamAssignment& assignment, const std::vector<double>& costs,
                    DropRule rule);
@@ -47,8 +47,9 @@ class GraphReplay : public DeviceReplay {
   Plan& plan_;
   const c10::DeviceIndex device_;
   const bool borrowed_outputs_;
-  std::map<CallId, std::string> outside_;  // calls that are no part of a graph, and why
-  std::vector<double> cost_ns_;            // by CallId, measured; empty: not yet
+  const std::shared_ptr<FoldedConstants> constants_;  // null: none
+  std::map<CallId, std::string> outside_;             // calls that are no part of a graph, and why
+  std::vector<double> cost_ns_;                       // by CallId, measured; empty: not yet
   std::vector<Segment> segments_;
   std::vector<CapturePlan> orders_;  // by segment
   PlannedSchedule planned_;

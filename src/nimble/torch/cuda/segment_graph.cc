@@ -45,8 +45,8 @@ bool goes_on(const CUDAStream& capturing) {
   return status == cudaStreamCaptureStatusActive;
 }
 
-// `around(place, op, stream, issue)` is called for every op, by its place in the segment, and has to
-// issue it.
+// `around(place, op, stream, issue)` is called for every op, by its place in the segment, and has
+// to issue it.
 template <class Around>
 void issue_on_streams(const SegmentProgram& program, ProgramMemory& memory,
                       c10::ArrayRef<double> live, const Around& around) {
@@ -96,8 +96,9 @@ void occupy_device() {
 
 void warm_up(const SegmentProgram& program, ProgramMemory& memory, c10::ArrayRef<double> live) {
   c10::cuda::device_synchronize();
-  issue_on_streams(program, memory, live,
-                   [](uint32_t, const Op&, const CUDAStream&, const auto& issue_op) { issue_op(); });
+  issue_on_streams(
+      program, memory, live,
+      [](uint32_t, const Op&, const CUDAStream&, const auto& issue_op) { issue_op(); });
   c10::cuda::device_synchronize();
 }
 
@@ -139,16 +140,16 @@ SegmentGraph::SegmentGraph(const SegmentProgram& program, ProgramMemory& memory,
   std::vector<std::string> faults;
   graph_->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
   try {
-    issue_on_streams(
-        program, memory, live,
-        [&](uint32_t, const Op& op, const CUDAStream& stream, const auto& issue_op) {
-          heard.clear();
-          proof.begin_op(stream, op.name);
-          issue_op();
-          // Some ops make a call that ends a capture, and do not look at what it returns.
-          TORCH_CHECK(goes_on(stream), "it makes a call that ends a capture");
-          proof.end_op(stream, touches_of(program.plan, op, memory, heard));
-        });
+    issue_on_streams(program, memory, live,
+                     [&](uint32_t, const Op& op, const CUDAStream& stream, const auto& issue_op) {
+                       heard.clear();
+                       proof.begin_op(stream, op.name);
+                       issue_op();
+                       // Some ops make a call that ends a capture, and do not look at what it
+                       // returns.
+                       TORCH_CHECK(goes_on(stream), "it makes a call that ends a capture");
+                       proof.end_op(stream, touches_of(program.plan, op, memory, heard));
+                     });
     nodes_ = CapturedOrder::count_nodes(origin);
     faults = proof.faults(origin);
   } catch (...) {
