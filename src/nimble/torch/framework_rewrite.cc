@@ -53,6 +53,12 @@ TensorDesc channels_last(const TensorDesc& desc) {
   return result;
 }
 
+bool lies_as(const TensorDesc& desc, const TensorDesc& other) {
+  for (size_t d = 0; d < desc.sizes.size(); ++d)
+    if (desc.sizes[d] != 1 && desc.strides[d] != other.strides[d]) return false;
+  return true;
+}
+
 // Says in calls of the framework's what ops of ours compute.
 class Lowering {
  public:
@@ -88,9 +94,29 @@ class Lowering {
     throw Refused(message(op.name, " has no call of the framework's as it was rewritten"));
   }
 
+  // Passes do not care for the strides of dims of size 1. The framework does: it looks at them to
+  // tell layouts, and a result that has others than were expected is copied.
+  Operand as_the_framework_has_it(Operand operand) {
+    const TensorDesc desc = graph_.desc_of(operand);
+    std::vector<TensorDesc> layouts = {row_major(desc.dtype, desc.sizes)};
+    if (desc.sizes.size() == 4) {
+      layouts.push_back(channels_last(desc));
+      if (rewrite_.channels_last) std::swap(layouts[0], layouts[1]);
+    }
+    for (const TensorDesc& layout : layouts) {
+      if (!lies_as(desc, layout)) continue;
+      TensorDesc same = desc;
+      same.strides = layout.strides;
+      operand.view = add_view(graph_, std::move(same));
+      break;
+    }
+    return operand;
+  }
+
   void call(const Op& from, const char* name, const char* overload,
-            std::vector<c10::IValue> arguments, const std::vector<Argument>& tensors,
-            const Operand& result) {
+            std::vector<c10::IValue> arguments, std::vector<Argument> tensors, Operand result) {
+    for (Argument& tensor : tensors) tensor.operand = as_the_framework_has_it(tensor.operand);
+    result = as_the_framework_has_it(result);
     RecordedCall made{c10::Dispatcher::singleton().findSchemaOrThrow(name, overload),
                       std::move(arguments),
                       {},
