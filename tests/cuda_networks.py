@@ -1,4 +1,4 @@
-"""Networks captured on the fake CUDA runtime, and a table of what that gives.
+"""Networks captured on the fake CUDA runtime as they were recorded, and a table of what that gives.
 
     python tests/cuda_networks.py [NETWORK ...]       # all of them without a name
 """
@@ -45,7 +45,7 @@ def first(y):
     return first(next(iter(y.values())) if isinstance(y, dict) else y[0])
 
 def prepare(streams, keep_memory):
-    options = nimble.engine.Options(streams=streams or "auto")
+    options = nimble.engine.Options(streams=streams or "auto", kernels="torch")
     options.keep_memory = keep_memory
     if not training:
         with torch.no_grad():

@@ -386,6 +386,228 @@ print(len(orders) > 100)
     assert lines == ["True"]
 
 
+# Kernels with a name of their own, so that their costs can be told apart.
+NAMED = """
+def chain(a, *ops):
+    for op in ops:
+        a = op(a)
+    return a
+# Recorded last, and the longest: sin and cos are slow.
+def function(a):
+    short = [(a + 1.0).relu() for _ in range(3)]
+    long = chain(a, torch.sin, torch.cos, torch.sin, torch.cos)
+    return sum(short) + long
+fake.set_cost("sin_kernel", 50)
+fake.set_cost("cos_kernel", 40)
+step = nimble.record(function, x)
+"""
+
+
+@with_cuda
+def test_ops_are_measured_on_the_device():
+    lines = on_fake(NAMED + """
+costs = {}
+for line in step.explain().splitlines():
+    words = line.split()
+    if len(words) > 4 and words[0].isdigit() and words[1].isdigit():
+        costs.setdefault(words[4], set()).add(float(words[2]))
+print(costs["aten::sin"], costs["aten::cos"], costs["aten::relu"])
+""")
+    assert lines == ["{50.0} {40.0} {1.0}"]
+
+
+@with_cuda
+def test_the_longest_path_is_launched_first_on_the_most_urgent_stream():
+    lines = on_fake(NAMED + """
+rows = [line.split() for line in step.explain().splitlines()]
+ops = [row[4] for row in rows if len(row) > 4 and row[0].isdigit() and row[1].isdigit()]
+print(ops[:3], ops[-1])
+nodes = fake.last_capture().nodes
+kernels = ["sin" if "sin_kernel" in node.name else "cos" if "cos_kernel" in node.name else "other"
+           for node in nodes]
+priorities = {kind: {node.priority for node, name in zip(nodes, kernels) if name == kind}
+              for kind in ("sin", "cos", "other")}
+print(priorities["sin"] | priorities["cos"], len(priorities["other"]) > 1)
+print(step.schedule.verify())
+# In recorded order on one stream.
+nimble.record(function, x, streams=1)
+nodes = fake.last_capture().nodes
+print("sin_kernel" in nodes[0].name, {node.priority for node in nodes})
+""")
+    assert lines == ["['aten::sin', 'aten::cos', 'aten::sin'] aten::add.Tensor", "{-5} True", "[]", "False {-5}"]
+
+
+# Ops of the framework whose kernels on the device are its own on the CPU: enough of them for small
+# networks. A device op is a host function on the device's memory, which is the host's.
+COMPUTING_ATEN = """
+import copy, ctypes, math
+from torch.utils._pytree import tree_map
+
+aten = torch.library.Library("aten", "IMPL")
+data_ptr = torch._C.TensorBase.data_ptr
+
+def host(tensor):
+    if not isinstance(tensor, torch.Tensor) or not tensor.is_cuda:
+        return tensor
+    extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
+    count = extent * tensor.element_size() if tensor.numel() else 0
+    if count == 0:
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
+    memory = (ctypes.c_char * count).from_address(data_ptr(tensor))
+    return torch.frombuffer(memory, dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride())
+
+def run(function):
+    fake.call(function, torch.cuda.current_stream())
+
+def on_host(name, function=None):
+    op = eval("torch.ops.aten." + name)
+    function = function or op
+    writes = any(a.alias_info and a.alias_info.is_write for a in op._schema.arguments)
+    def kernel(*args, **kwargs):
+        if writes:
+            run(lambda: function(*tree_map(host, args), **kwargs))
+            return args[0]
+        def example(t):
+            return torch.zeros_like(t, device="cpu") if isinstance(t, torch.Tensor) else t
+        made = tree_map(lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype,
+                                                      device="cuda"),
+                        function(*tree_map(example, args), **kwargs))
+        def compute():
+            results = function(*tree_map(host, args), **kwargs)
+            tree_map(lambda out, value: host(out).copy_(value), made, results)
+        run(compute)
+        return made
+    aten.impl(name.removesuffix(".default"), kernel, "CUDA")
+
+def arange(start, end, step=1, *, out):
+    out.resize_(math.ceil((end - start) / step))
+    run(lambda: host(out).copy_(torch.arange(start, end, step, dtype=out.dtype)))
+    return out
+aten.impl("arange.start_out", arange, "CUDA")
+
+def batch_norm(x, weight, bias, mean, var, training, momentum, eps):
+    y = F.batch_norm(x, mean, var, weight, bias, training, momentum, eps)
+    return y, torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.uint8)
+def convolution_relu(x, w, bias, stride, padding, dilation, groups):
+    return F.conv2d(x, w, bias, stride, padding, dilation, groups).relu()
+def convolution_add_relu(x, w, z, alpha, bias, stride, padding, dilation, groups):
+    return (F.conv2d(x, w, bias, stride, padding, dilation, groups) + z).relu()
+
+for name in ("convolution.default relu.default relu_.default add.Tensor add_.Tensor mul.Tensor "
+             "mul_.Tensor sub.Tensor neg.default rsqrt.default addcmul.default cat.default "
+             "frac.default roll.default copy_.default mean.dim").split():
+    on_host(name)
+on_host("cudnn_batch_norm.default", batch_norm)
+on_host("cudnn_convolution_relu.default", convolution_relu)
+on_host("cudnn_convolution_add_relu.default", convolution_add_relu)
+
+class Block(nn.Module):
+    def __init__(self, groups=1):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.Conv2d(4, 4, 1)
+        self.c = nn.Conv2d(4, 4, 3, padding=1, groups=groups)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(4) for _ in range(4))
+    def forward(self, x):
+        y = self.norms[0](self.a(x)).relu_()
+        y = (self.norms[1](self.b(y)) + x).relu()
+        y = self.norms[2](self.c(y)) + y
+        return self.norms[3](y).relu()  # behind no convolution
+
+torch.manual_seed(3)
+cpu = nn.Sequential(Block(), Block(groups=2)).eval()
+with torch.no_grad():
+    for name, tensor in cpu.state_dict().items():
+        if tensor.is_floating_point() and "norms" in name:
+            tensor.uniform_(0.5, 1.5)
+device = copy.deepcopy(cpu).cuda()
+x = torch.randn(2, 4, 6, 6)
+
+def distance(engine, x=x):
+    with torch.no_grad():
+        expected, got = cpu(x), engine(x.cuda())
+    torch.cuda.synchronize()
+    assert got.stride() == expected.stride()
+    return float((host(got) - expected).abs().max() / expected.abs().max())
+
+def considered(engine):
+    return [line for line in engine.explain().splitlines()
+            if line.endswith(": kept") or ": dropped" in line]
+"""
+
+
+@with_cuda
+def test_folded_and_fused_plans_compute_what_the_program_does():
+    lines = on_fake(COMPUTING_ATEN + """
+engine = nimble.Nimble(device).prepare(x.cuda())
+print(*considered(engine), sep="\\n")
+print("aten::cudnn_batch_norm" in engine.explain(), engine.schedule.weight_bytes > 0)
+print(distance(engine) < 1e-5, distance(engine, torch.randn(2, 4, 6, 6)) < 1e-5)
+# No result is copied because it lies otherwise than planned, at a batch of one either.
+one = nimble.Nimble(device, kernels="auto").prepare(x[:1].cuda())
+print(one.schedule.graph_nodes == one.schedule.tasks, distance(one, x[:1]) < 1e-5)
+plain = nimble.Nimble(device, kernels="torch").prepare(x.cuda())
+print("aten::cudnn_batch_norm" in plain.explain(), plain.schedule.weight_bytes, distance(plain) < 1e-6)
+""", blank=False)
+    assert lines[0].startswith("batch norm folded: ") and lines[0].endswith(": kept")
+    assert lines[1].startswith("batch norm folded, convolutions fused") and lines[1].endswith("kept")
+    assert lines[2].startswith("likewise, in channels_last: ")
+    assert lines[3:] == ["False True", "True True", "True True", "True 0 True"]
+
+
+@with_cuda
+def test_folded_constants_follow_the_parameters():
+    lines = on_fake(COMPUTING_ATEN + """
+engine = nimble.Nimble(device).prepare(x.cuda())
+print(engine.schedule.weight_bytes > 0)
+def change(name, how):
+    with torch.no_grad():
+        for model in (cpu, device):
+            how(model.get_parameter(name) if "running" not in name else model.get_buffer(name))
+    print(distance(engine) < 1e-5)
+change("0.a.weight", lambda p: p.mul_(1.5))
+change("0.norms.1.running_var", lambda p: p.add_(1))
+change("1.c.bias", lambda p: p.copy_(torch.ones(4)))
+change("1.b.weight", lambda p: p.data.mul_(-2))  # counts no version
+change("1.norms.0.weight", lambda p: p.data.add_(0.5))
+""", blank=False)
+    assert lines == ["True"] * 6
+
+
+@with_cuda
+@pytest.mark.parametrize("fault", ["fails", "wrong", "slow"])
+def test_a_plan_that_fails_or_differs_or_is_slower_is_dropped(fault):
+    lines = on_fake(COMPUTING_ATEN + f"""
+fault = {fault!r}
+def convolution_relu(x, w, bias, stride, padding, dilation, groups):
+    if fault == "fails":
+        raise RuntimeError("no such algorithm")
+    wrong = 1.01 if fault == "wrong" else 1
+    return F.conv2d(x, w, bias, stride, padding, dilation, groups).relu() * wrong
+""" + """
+library = torch.library.Library("aten", "IMPL")
+def kernel(x, w, bias, stride, padding, dilation, groups):
+    if fault == "slow":
+        for _ in range(50):
+            run(lambda: None)
+    made = torch.empty_like(x)
+    out = convolution_relu(host(x), host(w), host(bias), stride, padding, dilation, groups)
+    run(lambda: host(made).copy_(
+        convolution_relu(host(x), host(w), host(bias), stride, padding, dilation, groups)))
+    return made
+library.impl("cudnn_convolution_relu", kernel, "CUDA", allow_override=True)
+engine = nimble.Nimble(device).prepare(x.cuda())
+print(considered(engine)[0].endswith(": kept"))
+print(considered(engine)[1])
+print(distance(engine) < 1e-5)
+""", blank=False)
+    assert (lines[0], lines[2]) == ("True", "True")
+    assert {
+        "fails": lines[1].endswith("dropped: RuntimeError: no such algorithm"),
+        "wrong": lines[1].endswith("dropped: output 0 differs by more than rounding"),
+        "slow": lines[1].endswith("us: dropped"),
+    }[fault], lines[1]
+
+
 @with_cuda
 def test_graphs_of_one_compiled_function_share_their_memory():
     lines = on_fake("""

@@ -2,12 +2,12 @@
 
 import ctypes
 from collections import namedtuple
-from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 
 runtime = ctypes.CDLL("libcudart.so.13")
 
 KINDS = ["kernel", "memcpy", "memset", "host", "empty", "child", "alloc", "free", "conditional"]
-Node = namedtuple("Node", "kind name tag stream")
+Node = namedtuple("Node", "kind name tag stream priority")
 Graph = namedtuple("Graph", "nodes edges")  # edges: pairs of indices of nodes
 Allocation = namedtuple("Allocation", "address bytes is_free captured_nodes")
 HostFunction = ctypes.CFUNCTYPE(None, c_void_p)
@@ -20,6 +20,7 @@ class _Node(ctypes.Structure):
         ("name", c_char_p),
         ("kind", c_int32),
         ("range_count", c_int32),
+        ("priority", c_int32),
     ]
 
 
@@ -53,6 +54,7 @@ set_seed = _declare("set_seed", None, c_uint64)
 set_log = _declare("set_log", None, c_int)
 set_memory = _declare("set_memory", None, c_uint64)
 set_blank = _declare("set_blank", None, c_int)
+_set_cost = _declare("set_cost", None, c_char_p, c_double)
 fail_malloc = _declare("fail_malloc", None, c_int64, c_int64)
 fail_launch = _declare("fail_launch", None, c_int64, c_int)
 fail_later = _declare("fail_later", None, c_int64, c_int)
@@ -81,7 +83,10 @@ def _graph(snapshot):
     _get_edges(snapshot, edges)
     _free_snapshot(snapshot)
     return Graph(
-        [Node(KINDS[node.kind], node.name.decode(), node.tag, node.stream) for node in nodes],
+        [
+            Node(KINDS[node.kind], node.name.decode(), node.tag, node.stream, node.priority)
+            for node in nodes
+        ],
         list(zip(edges[::2], edges[1::2])),
     )
 
@@ -89,6 +94,11 @@ def _graph(snapshot):
 def last_capture():
     """The nodes and edges of the last capture that ended well, or None."""
     return _graph(_take_last_capture())
+
+
+def set_cost(name_part, microseconds):
+    """How long what has this in its name seems to take, from now on."""
+    _set_cost(name_part.encode(), microseconds)
 
 
 def log():

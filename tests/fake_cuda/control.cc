@@ -61,7 +61,8 @@ FAKE_EXPORT size_t fake_cuda_edge_count(const fake_cuda_snapshot* snapshot) {
 }
 FAKE_EXPORT void fake_cuda_get_nodes(const fake_cuda_snapshot* snapshot, fake_cuda_node* out) {
   for (const Node& node : snapshot->nodes)
-    *out++ = {node.tag, node.stream, node.name, node.kind, int32_t(node.ranges.size())};
+    *out++ = {node.tag,     node.stream, node.name, node.kind, int32_t(node.ranges.size()),
+              node.priority};
 }
 FAKE_EXPORT void fake_cuda_get_edges(const fake_cuda_snapshot* snapshot, int32_t* out) {
   for (const Node& node : snapshot->nodes)
@@ -92,6 +93,11 @@ FAKE_EXPORT void fake_cuda_set_kernel(const char* name_part, fake_cuda_kernel fu
   auto& functions = state().kernel_functions;
   std::erase_if(functions, [&](const auto& entry) { return entry.name_part == name_part; });
   if (function) functions.push_back({name_part, function, user, {sizes, sizes + count}});
+}
+
+FAKE_EXPORT void fake_cuda_set_cost(const char* name_part, double microseconds) {
+  std::lock_guard guard(state().lock);
+  state().costs.emplace_back(name_part, microseconds);
 }
 
 FAKE_EXPORT size_t fake_cuda_allocation_count() {

@@ -27,6 +27,7 @@ typedef struct {
   const char* name;  // a kernel's mangled name; valid until the process ends
   int32_t kind;
   int32_t range_count;  // memory that is known to be read or written (copies, fills)
+  int32_t priority;     // of the stream
 } fake_cuda_node;
 
 typedef struct {
@@ -72,6 +73,12 @@ typedef void (*fake_cuda_kernel)(void** arguments, const uint32_t* grid, const u
                                  void* user);
 void fake_cuda_set_kernel(const char* name_part, fake_cuda_kernel function, void* user,
                           const size_t* argument_sizes, size_t argument_count);
+
+// What events measure is made up: a kernel, copy, fill or host function whose name contains
+// `name_part` takes that long on its stream, in microseconds; what was said last counts, 1 if
+// nothing was. A graph takes as long as its longest path. Counts for launches and captures from
+// now on.
+void fake_cuda_set_cost(const char* name_part, double microseconds);
 
 // Every cudaMalloc and cudaFree, oldest first.
 typedef struct {

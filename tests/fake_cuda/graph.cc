@@ -99,7 +99,9 @@ FAKE_EXPORT cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t str
     program = executable->program;
     ++s.counters.graph_launches;
   }
-  return enqueue(stream, FAKE_CUDA_CHILD_GRAPH, "graph", [program] { run_program(*program); });
+  return enqueue(
+      stream, FAKE_CUDA_CHILD_GRAPH, "graph", [program] { run_program(*program); }, {},
+      cost_of(*program));
 }
 
 FAKE_EXPORT cudaError_t cudaGraphGetNodes(cudaGraph_t handle, cudaGraphNode_t* out, size_t* count) {

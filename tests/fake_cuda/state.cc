@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
 namespace fake_cuda {
 
@@ -34,6 +35,26 @@ Stream* find_stream(cudaStream_t handle) {
   return s.streams.count(stream) ? stream : nullptr;
 }
 
+double cost_of(int kind, const char* name) {
+  if (kind > FAKE_CUDA_HOST) return 0;
+  const auto& costs = state().costs;
+  for (auto entry = costs.rbegin(); entry != costs.rend(); ++entry)
+    if (std::strstr(name, entry->first.c_str())) return entry->second;
+  return 1;
+}
+
+double cost_of(const Program& program) {
+  double longest = 0;
+  std::vector<double> ends(program.nodes.size());  // nodes are made after what they depend on
+  for (const Node& node : program.nodes) {
+    double& end = ends[node.index];
+    for (int from : node.dependencies) end = std::max(end, ends[from]);
+    end += node.cost;
+    longest = std::max(longest, end);
+  }
+  return longest;
+}
+
 Node& add_node(Graph& graph, int kind, const char* name, std::vector<int> dependencies) {
   State& s = state();
   Node& node = graph.nodes.emplace_back();
@@ -41,6 +62,8 @@ Node& add_node(Graph& graph, int kind, const char* name, std::vector<int> depend
   node.name = name;
   node.tag = s.tag;
   node.stream = 0;
+  node.priority = 0;
+  node.cost = cost_of(kind, name);
   std::sort(dependencies.begin(), dependencies.end());
   dependencies.erase(std::unique(dependencies.begin(), dependencies.end()), dependencies.end());
   node.dependencies = std::move(dependencies);
@@ -66,12 +89,13 @@ bool is_ancestor_or_same(const Graph& graph, int node, const std::vector<int>& t
 }
 
 cudaError_t enqueue(cudaStream_t handle, int kind, const char* name, Work work,
-                    std::vector<fake_cuda_range> ranges) {
+                    std::vector<fake_cuda_range> ranges, double cost) {
   State& s = state();
   {
     std::lock_guard guard(s.lock);
     Stream* stream = find_stream(handle);
     if (!stream) return result(cudaErrorInvalidResourceHandle);
+    if (cost < 0) cost = cost_of(kind, name);
     if (stream == &s.legacy)
       if (auto error = check_legacy_stream()) return result(error);
     if (stream->capture) {
@@ -79,14 +103,18 @@ cudaError_t enqueue(cudaStream_t handle, int kind, const char* name, Work work,
       if (capture.invalidated) return result(cudaErrorStreamCaptureInvalidated);
       Node& node = add_node(*capture.graph, kind, name, stream->tail);
       node.stream = stream->number;
+      node.priority = stream->priority;
+      node.cost = cost;
       node.work = std::move(work);
       node.ranges = std::move(ranges);
       stream->tail = {node.index};
       ++s.counters.captured_nodes;
       return cudaSuccess;
     }
+    stream->time += cost;
     if (s.log_on) {
-      Node node{kind, name, s.tag, stream->number, {}, std::move(ranges), {}, 0, nullptr};
+      Node node{kind, name, s.tag,  stream->number, stream->priority, cost, {}, std::move(ranges),
+                {},   0,    nullptr};
       node.index = int(s.log.size());
       s.log.push_back(std::move(node));
     }

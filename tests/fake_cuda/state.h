@@ -33,6 +33,8 @@ struct Node {
   const char* name;  // interned
   int64_t tag;
   uint64_t stream;
+  int priority;
+  double cost;                    // microseconds
   std::vector<int> dependencies;  // indices into the same graph
   std::vector<fake_cuda_range> ranges;
   Work work;  // may be empty
@@ -83,13 +85,14 @@ struct Stream {
   std::shared_ptr<Capture> capture;           // null unless capturing
   std::vector<int> tail;                      // nodes that the next one depends on
   std::vector<cudaGraphNode_t> tail_handles;  // what cudaStreamGetCaptureInfo lends out
+  double time = 0;                            // microseconds that its work has taken so far
 };
 
 struct Event {
   unsigned flags;
   std::shared_ptr<Capture> capture;  // null if last recorded outside of captures
   std::vector<int> tail;
-  double time = 0;
+  double time = 0;  // of its stream
 };
 
 struct Block {
@@ -122,7 +125,7 @@ struct Fault {
 
 struct State {
   std::mutex lock;
-  Stream legacy{0, cudaStreamDefault, 0, nullptr, {}, {}};
+  Stream legacy{0, cudaStreamDefault, 0, nullptr, {}, {}, 0};
   std::set<Stream*> streams;
   std::set<Event*> events;
   std::set<Graph*> graphs;
@@ -140,6 +143,7 @@ struct State {
   std::unordered_map<const void*, std::pair<const char*, size_t>> variables;
   std::unordered_map<const void*, void*> variable_memory;
   std::vector<KernelFunction> kernel_functions;
+  std::vector<std::pair<std::string, double>> costs;  // by part of a name
 
   int64_t tag = 0;
   bool log_on = false;
@@ -168,17 +172,20 @@ cudaError_t check_unsafe_call();
 // An error if the legacy stream would have to wait for a capture.
 cudaError_t check_legacy_stream();
 cudaError_t take_later_error();
+double cost_of(int kind, const char* name);  // microseconds
 Node& add_node(Graph& graph, int kind, const char* name, std::vector<int> dependencies);
 bool is_ancestor_or_same(const Graph& graph, int node, const std::vector<int>& tail);
 void release(UserObject* object, int64_t count, std::vector<Work>& after_unlock);
 
 // Without the lock: work on a stream. It becomes a node if the stream is capturing, and else runs
-// at once.
+// at once. A negative cost: what work of this name takes.
 cudaError_t enqueue(cudaStream_t stream, int kind, const char* name, Work work = {},
-                    std::vector<fake_cuda_range> ranges = {});
+                    std::vector<fake_cuda_range> ranges = {}, double cost = -1);
 // The same for a kernel: counts, faults and functions of tests apply.
 cudaError_t enqueue_kernel(cudaStream_t stream, const char* name, Work work = {},
                            std::vector<fake_cuda_range> ranges = {});
+// How long its longest path takes.
+double cost_of(const Program& program);
 // Runs all nodes in a random topological order.
 void run_program(Program& program);
 

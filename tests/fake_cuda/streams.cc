@@ -1,6 +1,5 @@
 // Streams and events. Work outside of captures runs when it is issued, so nothing ever waits.
 #include <algorithm>
-#include <chrono>
 
 #include "state.h"
 
@@ -10,11 +9,6 @@ namespace {
 Event* find_event(cudaEvent_t handle) {
   auto* event = reinterpret_cast<Event*>(handle);
   return state().events.count(event) ? event : nullptr;
-}
-
-double now() {
-  using namespace std::chrono;
-  return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
 }
 
 // With the lock held: a call that asks about a stream's work.
@@ -44,7 +38,8 @@ cudaError_t check_wait(Event* event) {
 cudaError_t make_stream(cudaStream_t* out, unsigned flags, int priority) {
   State& s = state();
   std::lock_guard guard(s.lock);
-  auto made = std::make_unique<Stream>(Stream{s.next_stream++, flags, priority, nullptr, {}, {}});
+  auto made =
+      std::make_unique<Stream>(Stream{s.next_stream++, flags, priority, nullptr, {}, {}, 0});
   *out = reinterpret_cast<cudaStream_t>(made.get());
   s.streams.insert(made.release());
   return cudaSuccess;
@@ -153,7 +148,7 @@ FAKE_EXPORT cudaError_t cudaEventRecordWithFlags(cudaEvent_t event_handle,
     return result(cudaErrorStreamCaptureInvalidated);
   event->capture = stream->capture;
   event->tail = stream->tail;
-  event->time = now();
+  event->time = stream->time;
   return cudaSuccess;
 }
 FAKE_EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
@@ -182,7 +177,10 @@ FAKE_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEven
       return result(cudaErrorStreamCaptureMerge);
     }
   } else {
-    if (!from) return cudaSuccess;
+    if (!from) {
+      stream->time = std::max(stream->time, event->time);
+      return cudaSuccess;
+    }
     if (!from->active) return result(cudaErrorCapturedEvent);
     if (from->invalidated) return result(cudaErrorStreamCaptureInvalidated);
     if (stream == &s.legacy) {  // the legacy stream cannot be captured
@@ -213,6 +211,6 @@ FAKE_EXPORT cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t be
   if (auto error = check_wait(last)) return result(error);
   if ((first->flags | last->flags) & cudaEventDisableTiming)
     return result(cudaErrorInvalidResourceHandle);
-  *milliseconds = float(last->time - first->time);
+  *milliseconds = float((last->time - first->time) / 1000);
   return cudaSuccess;
 }

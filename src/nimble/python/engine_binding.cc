@@ -199,6 +199,9 @@ void bind_engine(py::module_& module) {
       .def_readonly("eager", &GpuSimulation::eager)
       .def_readonly("one_stream", &GpuSimulation::one_stream)
       .def_readonly("many_streams", &GpuSimulation::many_streams)
+      .def_readonly("capped", &GpuSimulation::capped)
+      .def_readonly("launch_order", &GpuSimulation::launch_order)
+      .def_readonly("priorities", &GpuSimulation::priorities)
       .def_readonly("timeline", &GpuSimulation::timeline);
   py::class_<Engine, std::shared_ptr<Engine>>(module, "Engine")
       .def(py::init(&make_engine))

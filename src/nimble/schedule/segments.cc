@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "nimble/graph/reorder_ops.h"
+
 namespace nimble {
 namespace {
 
@@ -20,23 +22,6 @@ std::vector<uint32_t> phases_of(const Graph& graph, const std::vector<bool>& cap
   return phases;
 }
 
-void permute_ops(Graph& graph, const std::vector<uint32_t>& order) {
-  std::vector<OpId> place(order.size());
-  std::vector<Op> ops;
-  for (uint32_t i = 0; i < order.size(); ++i) {
-    place[order[i]] = OpId(i);
-    ops.push_back(std::move(graph.ops[order[i]]));
-  }
-  graph.ops = std::move(ops);
-  for (Edge& edge : graph.edges) edge = {place[edge.before.index], place[edge.after.index]};
-  std::sort(graph.edges.begin(), graph.edges.end());
-  for (Value& value : graph.values) {
-    if (value.producer.valid()) value.producer = place[value.producer.index];
-    for (OpId& reader : value.readers) reader = place[reader.index];
-    std::sort(value.readers.begin(), value.readers.end());
-  }
-}
-
 }  // namespace
 
 std::vector<Segment> cut_into_segments(Graph& graph, const std::vector<bool>& capturable) {
@@ -45,7 +30,7 @@ std::vector<Segment> cut_into_segments(Graph& graph, const std::vector<bool>& ca
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return phases[a] < phases[b]; });
-  permute_ops(graph, order);
+  reorder_ops(graph, order);
   std::vector<Segment> segments;
   for (uint32_t i = 0; i < order.size(); ++i) {
     const bool captured = phases[order[i]] % 2 == 0;

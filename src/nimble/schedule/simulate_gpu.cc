@@ -24,7 +24,8 @@ struct Wave {
 class Simulation {
  public:
   Simulation(const Gpu& gpu, const std::vector<GpuTask>& tasks,
-             const std::vector<std::vector<Step>>& streams, std::vector<double> issued_ns)
+             const std::vector<std::vector<Step>>& streams, std::vector<double> issued_ns,
+             const std::vector<uint32_t>& urgency)
       : gpu_(gpu),
         tasks_(tasks),
         issued_(std::move(issued_ns)),
@@ -33,10 +34,13 @@ class Simulation {
         followers_(tasks.size()),
         unplaced_(tasks.size()),
         unfinished_(tasks.size()),
+        urgency_(tasks.size()),
         free_(gpu.places()) {
     run_.kernels.resize(tasks.size());
-    for (const auto& stream : streams) {
+    for (size_t s = 0; s < streams.size(); ++s) {
+      const auto& stream = streams[s];
       for (size_t i = 0; i < stream.size(); ++i) {
+        if (!urgency.empty()) urgency_[stream[i].task.index] = urgency[s];
         if (i > 0) follow(stream[i - 1].task, stream[i].task, gpu.step_ns);
         for (const Wait& wait : stream[i].waits)
           follow(streams[wait.stream.index][wait.step].task, stream[i].task,
@@ -128,7 +132,10 @@ class Simulation {
         finish(task);
       } else {
         unplaced_[task] = unfinished_[task] = std::max(1U, tasks_[task].blocks);
-        waiting_.push_back(task);
+        const auto behind =
+            std::upper_bound(waiting_.begin(), waiting_.end(), task,
+                             [&](uint32_t a, uint32_t b) { return urgency_[a] < urgency_[b]; });
+        waiting_.insert(behind, task);
       }
     }
   }
@@ -190,9 +197,10 @@ class Simulation {
   std::vector<std::vector<Follower>> followers_;  // by task
   std::vector<uint32_t> unplaced_;                // by task: blocks without a place yet
   std::vector<uint32_t> unfinished_;              // by task: blocks
+  std::vector<uint32_t> urgency_;                 // by task: of its stream
   using TimedEvent = std::tuple<double, Event, uint32_t>;
   std::priority_queue<TimedEvent, std::vector<TimedEvent>, std::greater<>> events_;
-  std::deque<uint32_t> waiting_;  // tasks with blocks without a place, in the order they started
+  std::deque<uint32_t> waiting_;  // tasks with blocks without a place, in the order they get them
   std::vector<Wave> waves_;
   uint32_t free_;  // places
   size_t running_ = 0;
@@ -212,13 +220,14 @@ GpuRun simulate_eager(const Gpu& gpu, const std::vector<GpuTask>& tasks) {
     stream.push_back({TaskId(i), {}});
     issued.push_back(static_cast<double>(i + 1) * gpu.eager_op_ns);
   }
-  return Simulation(gpu, tasks, {stream}, issued).run();
+  return Simulation(gpu, tasks, {stream}, issued, {}).run();
 }
 
 GpuRun simulate_replay(const Gpu& gpu, const std::vector<GpuTask>& tasks,
-                       const std::vector<std::vector<Step>>& streams) {
+                       const std::vector<std::vector<Step>>& streams,
+                       const std::vector<uint32_t>& urgency) {
   const std::vector<double> issued(tasks.size(), gpu.graph_launch_ns);
-  return Simulation(gpu, tasks, streams, issued).run();
+  return Simulation(gpu, tasks, streams, issued, urgency).run();
 }
 
 }  // namespace nimble

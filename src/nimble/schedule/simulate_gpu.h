@@ -52,10 +52,14 @@ GpuRun simulate_eager(const Gpu& gpu, const std::vector<GpuTask>& tasks);
 // task once and must not lock up.
 //
 //   - A kernel starts when its stream and its waits let it, and its blocks are then given places:
-//     kernels in the order they started, blocks wherever a place is free.
+//     kernels of more urgent streams first, then in the order they started; blocks wherever a place
+//     is free. Blocks at work stay there.
 //   - Blocks at work share arithmetic and bandwidth evenly; what one cannot use is left to the
 //     others.
+//
+// `urgency` by stream, the smallest first; empty: all alike.
 GpuRun simulate_replay(const Gpu& gpu, const std::vector<GpuTask>& tasks,
-                       const std::vector<std::vector<Step>>& streams);
+                       const std::vector<std::vector<Step>>& streams,
+                       const std::vector<uint32_t>& urgency = {});
 
 }  // namespace nimble

@@ -72,6 +72,16 @@ TEST(SimulateGpu, LargeKernelsOfTwoStreamsRunOneAfterTheOther) {
   EXPECT_DOUBLE_EQ(run.kernels[0].end_ns, 10);
 }
 
+TEST(SimulateGpu, WaitingBlocksOfAnUrgentStreamAreNext) {
+  // Each fills the GPU; 1 and 2 wait while 0 works.
+  const std::vector<GpuTask> tasks = {compute(40, 4), compute(40, 4), compute(40, 4)};
+  const Streams streams = {{step(0)}, {step(1)}, {step(2)}};
+  EXPECT_DOUBLE_EQ(simulate_replay(small_gpu(), tasks, streams).kernels[2].end_ns, 30);
+  const GpuRun run = simulate_replay(small_gpu(), tasks, streams, {0, 2, 1});
+  EXPECT_DOUBLE_EQ(run.kernels[2].end_ns, 20);
+  EXPECT_DOUBLE_EQ(run.kernels[1].end_ns, 30);
+}
+
 TEST(SimulateGpu, ALastWaveLeavesRoomForTheNextKernel) {
   // 0 takes 4 and then 2 SMs; 1 has its two blocks beside the latter.
   const std::vector<GpuTask> tasks = {compute(60, 6), compute(20, 2)};

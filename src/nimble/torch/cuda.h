@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,6 +25,9 @@ bool listen_to_cuda_allocations();
 
 // Plans what was recorded as graphs and captures them. Runs the program a few times on the way:
 // what it writes, and the random generators, have to be saved and put back around this.
-std::unique_ptr<DeviceReplay> capture_on_cuda(CudaProgram program);
+std::unique_ptr<DeviceReplay> capture_on_cuda(const CudaProgram& program);
+
+// From the beginning of the work to its end on the current stream, as CUDA's events have it.
+double device_time_us(const std::function<void()>& work);
 
 }  // namespace nimble

@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "nimble/torch/folded_constants.h"
 #include "nimble/torch/nimble.h"
 #include "nimble/torch/plan.h"
 
@@ -16,6 +18,7 @@ struct DeviceReport {
   size_t graphs = 0;                 // that are launched
   size_t graph_nodes = 0;            // kernels, copies and fills in them
   size_t pool_bytes = 0;             // of device memory that they hold
+  size_t folded_bytes = 0;           // of constants that were folded
   std::vector<std::string> outside;  // ops between them, and why
 };
 
@@ -38,6 +41,8 @@ struct CudaProgram {
   Plan& plan;  // its ops are sorted into segments; must outlive the replay
   const std::vector<at::Tensor>& inputs;  // an example
   const Options& options;
+  std::shared_ptr<FoldedConstants> constants = nullptr;  // of the plan, if it has some
+  bool launch_order = true;  // ops are issued by measured costs; false: as they were recorded
 };
 
 }  // namespace nimble

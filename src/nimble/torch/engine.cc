@@ -308,6 +308,7 @@ std::string Engine::moved_tensor() const {
 }
 
 size_t Engine::weight_bytes() const {
+  if (device_) return device_->report().folded_bytes;
   return weights_ ? weights_->current()->image.bytes() : 0;
 }
 

@@ -107,6 +107,14 @@ void write_device(std::ostream& out, const Engine& engine) {
       << report.graph_nodes << " nodes in " << report.graphs << " graphs, memory "
       << megabytes(report.pool_bytes) << " (framework's peak "
       << megabytes(engine.plan().recording.trace.framework_peak_bytes) << ")\n";
+  for (const ConsideredPlan& plan : engine.report().considered) {
+    out << plan.name << ": ";
+    if (!plan.why_dropped.empty())
+      out << "dropped: " << plan.why_dropped << "\n";
+    else
+      out << plan.us << " us, instead of " << plan.present_us
+          << " us: " << (plan.kept ? "kept" : "dropped") << "\n";
+  }
   for (const std::string& op : report.outside) out << "in no graph: " << op << "\n";
 }
 

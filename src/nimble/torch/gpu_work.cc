@@ -94,7 +94,7 @@ Product convolution(const OpView& op) {
   const auto& input = op.operand(0).sizes;
   const auto& weight = op.operand(1).sizes;
   const auto& output = op.result().sizes;
-  const int64_t groups = input[1] / weight[1];
+  const int64_t groups = std::max<int64_t>(1, input[1] / weight[1]);  // transposed: one
   return {.batch = groups,
           .rows = output[0] * product_of(output, 2, output.size()),
           .columns = weight[0] / groups,
@@ -131,22 +131,38 @@ GpuTask estimate(const Graph& graph, const Op& recorded) {
   const auto of_product = [&](const Product& product) {
     return task_of(product.flops(), op.bytes(), product.blocks());
   };
+  // An op that is given one tensor twice has it as one operand: then it counts as elementwise.
+  const size_t operands = recorded.operands.size();
   // A kernel of its own: a thread for each result.
-  if (op.is({"convolution", "_convolution"})) {
+  if (op.is({"convolution", "_convolution", "cudnn_convolution_relu",
+             "cudnn_convolution_add_relu"}) &&
+      operands >= 3) {
     const Product product = convolution(op);
     if (product.columns > 1) return of_product(product);
     return task_of(product.flops(), op.bytes(), divide_up(op.result().numel(), kElementsPerBlock));
   }
-  if (op.is({"addmm", "baddbmm", "addbmm", "addmv"})) return of_product(matrix_product(op, 1));
-  if (op.is({"mm", "bmm", "mv", "linear"})) return of_product(matrix_product(op, 0));
+  if (op.is({"addmm", "baddbmm", "addbmm", "addmv"}) && operands >= 3)
+    return of_product(matrix_product(op, 1));
+  if (op.is({"mm", "bmm", "mv", "linear"}) && operands >= 2)
+    return of_product(matrix_product(op, 0));
   if (op.is({"_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
-             "_scaled_dot_product_attention_math"}))
+             "_scaled_dot_product_attention_math"}) &&
+      operands >= 4 && op.operand(0).sizes.size() == 4)
     return of_product(attention(op));
   return task_of(static_cast<double>(op.elements()), op.bytes(),
                  divide_up(op.elements(), kElementsPerBlock));
 }
 
 }  // namespace
+
+std::vector<bool> ops_that_compute(const Graph& recorded) {
+  // GPUs do 10 to 20 operations in single precision in the time of a byte.
+  constexpr double kFlopsPerByte = 10;
+  std::vector<bool> computes;
+  for (const GpuTask& work : estimate_gpu_work(recorded))
+    computes.push_back(work.flops > kFlopsPerByte * work.bytes);
+  return computes;
+}
 
 std::vector<GpuTask> estimate_gpu_work(const Graph& recorded) {
   std::vector<GpuTask> tasks;

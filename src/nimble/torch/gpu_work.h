@@ -13,4 +13,7 @@ namespace nimble {
 //   blocks  of 256 threads, or tiles of 64 x 64 results
 std::vector<GpuTask> estimate_gpu_work(const Graph& recorded);
 
+// Which of them are bound by arithmetic rather than by bandwidth.
+std::vector<bool> ops_that_compute(const Graph& recorded);
+
 }  // namespace nimble

@@ -100,6 +100,10 @@ bool import_batch_norm_with(CallReader& call, size_t epsilon_position) {
 bool import_batch_norm(CallReader& call) {  // …, training, momentum, epsilon
   return call.flag(5) ? import_batch_norm_in_training(call) : import_batch_norm_with(call, 7);
 }
+// As above, and one more result that only training uses.
+bool import_cudnn_batch_norm(CallReader& call) {
+  return !call.flag(5) && import_batch_norm_with(call, 7);
+}
 bool import_batch_norm_no_training(CallReader& call) {  // …, momentum, epsilon
   return import_batch_norm_with(call, 6);
 }
@@ -409,6 +413,7 @@ const ImportTable& inference_imports() {
   static const ImportTable table = {
       {"aten::convolution", import_convolution},
       {"aten::native_batch_norm", import_batch_norm},
+      {"aten::cudnn_batch_norm", import_cudnn_batch_norm},
       {"aten::_native_batch_norm_legit_no_training", import_batch_norm_no_training},
       {"aten::_batch_norm_no_update", import_batch_norm_no_training},
       {"aten::relu", import_plain_activation<ActivationKind::kRelu>},

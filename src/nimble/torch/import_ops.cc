@@ -32,11 +32,11 @@ class Importer {
     }
   }
 
-  Graph run() {
+  Graph run(const std::function<bool(const Op&)>& only) {
     for (size_t v = 0; v < graph_.values.size(); ++v)
       if (!graph_.values[v].producer.valid()) memory_of_value_[v] = memory_of(graph_.values[v]);
     for (const Op& op : graph_.ops)
-      if (!import(op)) keep(op);
+      if ((only && !only(op)) || !import(op)) keep(op);
     for (const Port& port : graph_.inputs) imported_.inputs.push_back({original(port), port.view});
     add_updates();
     for (const Port& port : graph_.outputs) {
@@ -145,8 +145,9 @@ class Importer {
 
 }  // namespace
 
-Graph import_ops(const Recording& recording, const Graph& graph) {
-  return Importer(recording, graph).run();
+Graph import_ops(const Recording& recording, const Graph& graph,
+                 const std::function<bool(const Op&)>& only) {
+  return Importer(recording, graph).run(only);
 }
 
 }  // namespace nimble

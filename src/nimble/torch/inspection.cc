@@ -1,17 +1,53 @@
 #include "nimble/torch/inspection.h"
 
+#include <numeric>
+
 #include "nimble/base/error.h"
 #include "nimble/graph/dump.h"
+#include "nimble/graph/reorder_ops.h"
 #include "nimble/kernels/fma_peak.h"
 #include "nimble/runtime/timeline.h"
 #include "nimble/schedule/build.h"
+#include "nimble/schedule/capped_streams.h"
 #include "nimble/schedule/described_gpus.h"
+#include "nimble/schedule/launch_order.h"
 #include "nimble/schedule/stream_assignment.h"
 #include "nimble/schedule/verify.h"
 #include "nimble/torch/gpu_work.h"
 #include "nimble/torch/saved_state.h"
 
 namespace nimble {
+
+namespace {
+
+// What is captured, in three steps; see cuda/graph_replay.cc.
+void simulate_captured(const Gpu& gpu, const Graph& recorded, GpuSimulation& simulation) {
+  std::vector<double> costs;  // of kernels alone
+  for (const GpuInterval& kernel : simulation.one_stream.kernels)
+    costs.push_back(kernel.end_ns - kernel.begin_ns);
+  const auto capped = [&](const Graph& graph) {
+    const Dag dag = dependency_dag(graph);
+    const StreamAssignment streams =
+        cap_streams(dag, assign_unbounded_streams(dag), kMostDeviceStreams, costs);
+    return build_schedule(graph, urgent_first(dag, costs, streams), {}).schedule.streams;
+  };
+  simulation.capped = simulate_replay(gpu, estimate_gpu_work(recorded), capped(recorded));
+  Graph graph = recorded;
+  const std::vector<uint32_t> order =
+      launch_order(dependency_dag(graph), costs, ops_that_compute(graph));
+  reorder_ops(graph, order);
+  std::vector<double> sorted_costs;
+  for (uint32_t op : order) sorted_costs.push_back(costs[op]);
+  costs = std::move(sorted_costs);
+  const std::vector<std::vector<Step>> streams = capped(graph);
+  const std::vector<GpuTask> tasks = estimate_gpu_work(graph);
+  simulation.launch_order = simulate_replay(gpu, tasks, streams);
+  std::vector<uint32_t> urgency(streams.size());
+  std::iota(urgency.begin(), urgency.end(), 0);
+  simulation.priorities = simulate_replay(gpu, tasks, streams, urgency);
+}
+
+}  // namespace
 
 LogicalConcurrency logical_concurrency(const Engine& engine) {
   const Dag dag = dependency_dag(engine.recorded_graph());
@@ -70,6 +106,7 @@ GpuSimulation simulate_on_gpu(const Engine& engine, const std::string& name) {
   simulation.eager = simulate_eager(gpu, tasks);
   simulation.one_stream = simulate_replay(gpu, tasks, one.streams);
   simulation.many_streams = simulate_replay(gpu, tasks, many.streams);
+  simulate_captured(gpu, graph, simulation);
   std::vector<TaskTime> times;
   for (size_t stream = 0; stream < many.streams.size(); ++stream)
     for (const Step& step : many.streams[stream]) {

@@ -38,6 +38,9 @@ struct GpuSimulation {
   GpuRun eager;          // op by op
   GpuRun one_stream;     // a replay
   GpuRun many_streams;   // a replay, with room for every stream
+  GpuRun capped;         // a replay on as many streams as are captured, in recorded order
+  GpuRun launch_order;   // likewise, the longest path first
+  GpuRun priorities;     // likewise, and urgent streams first
   std::string timeline;  // of many_streams, for Perfetto
 };
 // Throws UserError if no such GPU is described.

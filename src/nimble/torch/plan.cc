@@ -43,6 +43,13 @@ Plan::Plan(const Plan& framework, Graph rewritten, std::vector<KernelChoice> cho
   find_adopted();
 }
 
+Plan::Plan(std::shared_ptr<Recording> of, Graph rewritten)
+    : recorded(std::move(of)), recording(*recorded), graph(std::move(rewritten)) {
+  for (const RecordedCall& call : recording.calls)
+    bindings.push_back({call.op, ResultPolicy::kAdoption});
+  find_adopted();
+}
+
 void Plan::find_adopted() {
   adopted.assign(graph.memories.size(), false);
   for (const Op& op : graph.ops) {

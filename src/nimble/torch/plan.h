@@ -26,6 +26,8 @@ struct Plan {
   Plan(std::shared_ptr<Recording> recorded, const std::vector<ResultPolicy>& policies);
   // The same program rewritten; framework calls that are left are bound as in `framework`.
   Plan(const Plan& framework, Graph rewritten, std::vector<KernelChoice> chosen);
+  // Another program of framework calls, on a recording of its own.
+  Plan(std::shared_ptr<Recording> recorded, Graph rewritten);
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 

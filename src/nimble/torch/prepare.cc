@@ -9,6 +9,7 @@
 #include <chrono>
 #include <limits>
 #include <optional>
+#include <tuple>
 
 #include "nimble/base/error.h"
 #include "nimble/schedule/many_streams.h"
@@ -16,6 +17,8 @@
 #include "nimble/schedule/verify.h"
 #include "nimble/torch/compare.h"
 #include "nimble/torch/cuda.h"
+#include "nimble/torch/folded_constants.h"
+#include "nimble/torch/framework_rewrite.h"
 #include "nimble/torch/intra_op.h"
 #include "nimble/torch/live_numbers.h"
 #include "nimble/torch/native_plan.h"
@@ -144,9 +147,7 @@ class Preparation {
   // gave.
   void capture_on_device() {
     const Clock::time_point start = Clock::now();
-    result_.plan = std::make_unique<Plan>(
-        shared_recording_,
-        std::vector<ResultPolicy>(recording_.calls.size(), ResultPolicy::kAdoption));
+    result_.plan = adopting_plan(shared_recording_);
     result_.recorded_graph = result_.plan->graph;
     {
       const SavedState::Checkpoint checkpoint(state_);
@@ -161,6 +162,35 @@ class Preparation {
       throw Refused(message("cannot replay this program: ", name,
                             " of the replay differs from the recorded run. It does something that "
                             "is not a tensor operation"));
+  }
+
+  // Other plans of what was captured, each of which must give the same and measure faster. None is
+  // needed: one that fails is dropped.
+  void consider_other_plans(const TensorFunction& function, const NamedTensors& names) {
+    const Clock::time_point start = Clock::now();
+    if (result_.schedule.built.schedule.streams.size() > 1)
+      consider_on_device("ops in recorded order", kFrameworkTolerance, [&] {
+        DeviceCandidate candidate{adopting_plan(shared_recording_)};
+        candidate.launch_order = false;
+        return candidate;
+      });
+    const bool rewrites = options_.native_kernels && recording_.written.empty() &&
+                          recording_.live_values.empty() && !has_backward_;
+    if (rewrites) {
+      const std::unique_ptr<Plan> recorded = adopting_plan(shared_recording_);
+      const auto rewritten = [&](const FrameworkRewrite& rewrite) {
+        return DeviceCandidate{rewrite_framework_calls(*recorded, rewrite)};
+      };
+      consider_on_device(
+          "batch norm folded", kNativeTolerance, [&] { return rewritten({}); }, &names);
+      const bool fused = consider_on_device(
+          "batch norm folded, convolutions fused with additions and relu", kNativeTolerance,
+          [&] { return rewritten({.fuse = true}); }, &names);
+      consider_on_device(
+          fused ? "likewise, in channels_last" : "batch norm folded, in channels_last",
+          kNativeTolerance, [&] { return in_channels_last(function, names, fused); }, &names);
+    }
+    result_.report.measure_ms = microseconds_since(start) / 1000;
   }
 
   // The recorded values may hide that the program does something that is not an op. So it runs once
@@ -246,6 +276,121 @@ class Preparation {
     PlannedSchedule schedule;
     std::unique_ptr<Instance> instance;
   };
+
+  struct DeviceCandidate {
+    std::unique_ptr<Plan> plan;  // null: there is nothing to consider
+    bool launch_order = true;
+    std::unique_ptr<DeviceReplay> device = nullptr;
+  };
+
+  static std::unique_ptr<Plan> adopting_plan(const std::shared_ptr<Recording>& recording) {
+    return std::make_unique<Plan>(
+        recording, std::vector<ResultPolicy>(recording->calls.size(), ResultPolicy::kAdoption));
+  }
+
+  // `names` of what a rewritten plan may fold. True if it was kept.
+  bool consider_on_device(const std::string& name, double tolerance,
+                          const std::function<DeviceCandidate()>& make,
+                          const NamedTensors* names = nullptr) {
+    ConsideredPlan considered{.name = name};
+    try {
+      DeviceCandidate candidate = make();
+      if (!candidate.plan) return false;
+      std::shared_ptr<FoldedConstants> constants;
+      if (names) {
+        std::vector<at::Tensor> tensors;
+        for (const auto& [known, tensor] : *names) tensors.push_back(tensor);
+        constants = std::make_shared<FoldedConstants>(*candidate.plan, tensors);
+      }
+      {
+        const SavedState::Checkpoint checkpoint(state_);
+        candidate.device = capture_on_cuda(
+            {*candidate.plan, inputs_, options_, constants, candidate.launch_order});
+      }
+      considered.why_dropped = difference_on_device(*candidate.device, tolerance);
+      if (considered.why_dropped.empty()) {
+        std::tie(considered.present_us, considered.us) =
+            device_times_in_turns(*result_.device, *candidate.device);
+        considered.kept = considered.us < kClearlyFaster * considered.present_us;
+      }
+      if (considered.kept) {
+        result_.device = std::move(candidate.device);
+        result_.plan = std::move(candidate.plan);
+        result_.schedule = result_.device->planned();
+        result_.report.many_streams = result_.schedule.built.schedule.streams.size() > 1;
+      }
+    } catch (const c10::AcceleratorError&) {
+      throw;  // the device may not work any more
+    } catch (const std::exception& error) {
+      const std::string text = text_of(error);
+      considered.why_dropped = text.substr(0, text.find('\n'));
+    }
+    result_.report.considered.push_back(considered);
+    return considered.kept;
+  }
+
+  // What is not within the tolerance of the recorded run or of the run on other values, or empty.
+  std::string difference_on_device(DeviceReplay& device, double tolerance) {
+    for (const Observed* expected : {&recorded_, on_others_ ? &*on_others_ : nullptr}) {
+      if (!expected) continue;
+      const Observed run = run_on_copies(device, expected->inputs, expected->live);
+      const std::string name = run.outputs.size() <= expected->outputs.size()
+                                   ? first_difference(run, *expected, tolerance)
+                                   : "an output";
+      if (!name.empty()) return name + " differs by more than rounding";
+    }
+    return "";
+  }
+
+  std::pair<double, double> device_times_in_turns(DeviceReplay& a, DeviceReplay& b) {
+    constexpr int kRounds = 9;
+    std::vector<double> times_of_a;
+    std::vector<double> times_of_b;
+    const auto time_of_call = [&](DeviceReplay& device) {
+      const SavedState::Checkpoint checkpoint(state_);
+      const std::vector<at::Tensor> inputs = fresh_inputs();
+      return device_time_us([&] { device.run(inputs, recorded_.live); });
+    };
+    for (int round = 0; round < kRounds; ++round) {
+      times_of_a.push_back(time_of_call(a));
+      times_of_b.push_back(time_of_call(b));
+    }
+    return {quartile_after_first(times_of_a), quartile_after_first(times_of_b)};
+  }
+
+  // The program recorded once more, on images in channels_last: the framework's ops keep that.
+  DeviceCandidate in_channels_last(const TensorFunction& function, const NamedTensors& names,
+                                   bool fuse) {
+    std::vector<at::Tensor> inputs = inputs_;
+    bool has_image = false;
+    for (at::Tensor& input : inputs) {
+      if (input.dim() != 4 || !input.is_floating_point()) continue;
+      has_image = true;
+      input = input.contiguous(at::MemoryFormat::ChannelsLast);
+    }
+    const bool has_convolution =
+        std::any_of(recording_.trace.calls.begin(), recording_.trace.calls.end(),
+                    [](const Call& call) { return call.op == "aten::convolution"; });
+    if (!has_image || !has_convolution) return {};
+    auto again = [&] {
+      const at::AutoGradMode gradients(with_gradients_);
+      return std::make_shared<Recording>(record_calls(function, inputs, names));
+    }();
+    const auto desc_of = [](const Recording& recording, ViewId view) {
+      return recording.trace.views[view.index].desc;
+    };
+    const std::vector<ViewId>& outputs = recording_.trace.outputs;
+    if (again->trace.outputs.size() != outputs.size())
+      throw Refused("it has not always as many outputs");
+    const std::unique_ptr<Plan> plan = adopting_plan(again);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const bool same = desc_of(recording_, outputs[i]) == desc_of(*again, again->trace.outputs[i]);
+      const Role role = plan->graph.memories[plan->graph.outputs[i].memory.index].role;
+      if (!same || role == Role::kInput)
+        throw Refused(message("output ", i, " would have other strides"));
+    }
+    return {rewrite_framework_calls(*plan, {.fuse = fuse, .channels_last = true})};
+  }
 
   // Threads that run tasks side by side. Ops of ours are divided into tasks, so that one stream of
   // them uses all threads, too.
@@ -388,9 +533,10 @@ class Preparation {
   }
 
   // The first result that is not as expected, or empty.
-  std::string first_difference(const Observed& run, const Observed& expected) const {
+  std::string first_difference(const Observed& run, const Observed& expected,
+                               double tolerance = kFrameworkTolerance) const {
     for (size_t i = 0; i < recording_.outputs.size() + recording_.written.size(); ++i)
-      if (!result_agrees(run, expected, i)) return name_of_result(i);
+      if (!result_agrees(run, expected, i, tolerance)) return name_of_result(i);
     return "";
   }
 
@@ -427,12 +573,17 @@ class Preparation {
 
   // Of what is the result so far.
   Observed run_on_copies(const std::vector<at::Tensor>& inputs, const std::vector<double>& live) {
-    if (!result_.device) return run_on_copies(*result_.instance, inputs, live);
+    return result_.device ? run_on_copies(*result_.device, inputs, live)
+                          : run_on_copies(*result_.instance, inputs, live);
+  }
+
+  Observed run_on_copies(DeviceReplay& device, const std::vector<at::Tensor>& inputs,
+                         const std::vector<double>& live) {
     Observed run;
     run.inputs = copies_to_run_on(inputs);
     run.live = live;
     const SavedState::Checkpoint checkpoint(state_);
-    run.outputs = copies_of(result_.device->run(run.inputs, run.live));
+    run.outputs = copies_of(device.run(run.inputs, run.live));
     run.written = written_by_run(recording_, run.inputs);
     return run;
   }
@@ -660,6 +811,7 @@ Prepared prepare(const TensorFunction& function, const std::vector<at::Tensor>& 
     preparation.capture_on_device();
     preparation.run_on_other_values(function, live);
     preparation.check_on_other_values();
+    preparation.consider_other_plans(function, names);
     return preparation.finish();
   }
   preparation.plan();

@@ -12,6 +12,15 @@
 
 namespace nimble {
 
+// A plan for a device that was considered beside the present one.
+struct ConsideredPlan {
+  std::string name;
+  double us = 0;          // of a call, on the device
+  double present_us = 0;  // of the present one at that time
+  bool kept = false;
+  std::string why_dropped;  // where it was not measured
+};
+
 // What was measured and planned while preparing.
 struct PrepareReport {
   double record_ms = 0;
@@ -22,10 +31,11 @@ struct PrepareReport {
   double many_streams_us = 0;  // on several, if that was tried
   double makespan_us = 0;      // of the bounded schedule, as simulated
   double makespan_lower_bound_us = 0;
-  bool many_streams = false;          // they were kept
-  std::vector<PassRecord> passes;     // over the graph, where our kernels are used
-  size_t distinct_ops = 0;            // that kernels were chosen for
-  std::string why_framework_kernels;  // why none of ours are used; empty if they are
+  bool many_streams = false;               // they were kept
+  std::vector<PassRecord> passes;          // over the graph, where our kernels are used
+  size_t distinct_ops = 0;                 // that kernels were chosen for
+  std::string why_framework_kernels;       // why none of ours are used; empty if they are
+  std::vector<ConsideredPlan> considered;  // on a device
 };
 
 struct Prepared {
@@ -49,7 +59,8 @@ struct Prepared {
 //   6. measure the tasks, make the bounded schedule, prove it, and keep it only if it measures
 //      faster than one stream (unless the user asked for a number of streams).
 //
-// What runs on CUDA is captured instead, and checked in the same way.
+// What runs on CUDA is captured instead, and checked in the same way. Other plans of the same
+// program (rewritten, in another order) are kept if they give the same and measure faster.
 //
 // Leaves parameters, running statistics and random generators as they were.
 Prepared prepare(const TensorFunction& function, const std::vector<at::Tensor>& inputs,

@@ -21,6 +21,13 @@ size_t aligned(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+// Where a sample of so many bytes begins.
+size_t sample_place(size_t bytes, size_t index) {
+  constexpr size_t kBytes = sizeof(uint64_t);
+  if (bytes < kBytes) return 0;
+  return (bytes - kBytes) / kBytes * index / (ParameterWatch::kSamples - 1) * kBytes;
+}
+
 uint64_t next_id() {
   static std::atomic<uint64_t> last{0};
   return ++last;
@@ -252,6 +259,14 @@ ParameterWatch::ParameterWatch(const Plan& plan, const std::vector<at::Tensor>& 
     source.has_version = !tensor.is_inference();
     if (source.has_version) source.version = tensor.unsafeGetTensorImpl()->version_counter();
     source.uncounted_writes = uncounted_writes(storage);
+    source.on_device = !tensor.device().is_cpu();
+    if (!source.on_device) continue;
+    for (size_t k = 0; k < kSamples; ++k) {
+      const size_t bytes = std::min(storage->nbytes(), sizeof(uint64_t));
+      const auto begin = static_cast<int64_t>(sample_place(storage->nbytes(), k));
+      device_bytes_[k].push_back(
+          bytes_of_storage(tensor.storage()).narrow(0, begin, static_cast<int64_t>(bytes)));
+    }
   }
 }
 
@@ -262,10 +277,23 @@ uint64_t ParameterWatch::sample(const c10::StorageImpl& storage, size_t index) {
     std::memcpy(&value, storage.data(), bytes);
     return value;
   }
-  const size_t place = (bytes - sizeof value) / sizeof value * index / (kSamples - 1);
-  std::memcpy(&value, static_cast<const char*>(storage.data()) + place * sizeof value,
+  std::memcpy(&value, static_cast<const char*>(storage.data()) + sample_place(bytes, index),
               sizeof value);
   return value;
+}
+
+std::vector<uint64_t> ParameterWatch::device_samples(size_t index) const {
+  std::vector<uint64_t> values;
+  if (device_bytes_[index].empty()) return values;
+  const FrameworkDispatch dispatch;
+  const at::Tensor host = at::cat(device_bytes_[index]).cpu();
+  const auto* next = host.const_data_ptr<uint8_t>();
+  for (const at::Tensor& bytes : device_bytes_[index]) {
+    const auto count = static_cast<size_t>(bytes.numel());
+    std::memcpy(&values.emplace_back(), next, count);
+    next += count;
+  }
+  return values;
 }
 
 std::vector<ParameterWatch::State> ParameterWatch::states() const {
@@ -275,8 +303,13 @@ std::vector<ParameterWatch::State> ParameterWatch::states() const {
     if (source.has_version) states[i].version = source.version.current_version();
     states[i].uncounted_writes = source.uncounted_writes->load(std::memory_order_relaxed);
     states[i].data = source.storage->data();
-    if (states[i].data)
+    if (states[i].data && !source.on_device)
       for (size_t k = 0; k < kSamples; ++k) states[i].samples[k] = sample(*source.storage, k);
+  }
+  for (size_t k = 0; k < kSamples; ++k) {
+    const std::vector<uint64_t> samples = device_samples(k);
+    for (size_t i = 0, next = 0; next < samples.size(); ++i)
+      if (sources_[i].on_device) states[i].samples[k] = samples[next++];
   }
   return states;
 }
@@ -290,10 +323,16 @@ bool ParameterWatch::changed_since(const std::vector<State>& states, bool all_sa
     if (source.uncounted_writes->load(std::memory_order_relaxed) != state.uncounted_writes)
       return true;
     if (source.storage->data() != state.data) return true;
-    if (!state.data) continue;
+    if (!state.data || source.on_device) continue;
     for (size_t k = 0; k < kSamples; ++k)
       if ((all_samples || k == which) && sample(*source.storage, k) != state.samples[k])
         return true;
+  }
+  for (size_t k = 0; k < kSamples; ++k) {
+    if (!all_samples && k != which) continue;
+    const std::vector<uint64_t> samples = device_samples(k);
+    for (size_t i = 0, next = 0; next < samples.size(); ++i)
+      if (sources_[i].on_device && samples[next++] != states[i].samples[k]) return true;
   }
   return false;
 }

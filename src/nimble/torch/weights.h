@@ -67,10 +67,14 @@ class ParameterWatch {
     c10::VariableVersion version;
     bool has_version = false;
     WriteCounter uncounted_writes;
+    bool on_device = false;
   };
   static uint64_t sample(const c10::StorageImpl& storage, size_t index);
+  // One of each parameter that is not in the host's memory. Waits for the current stream.
+  std::vector<uint64_t> device_samples(size_t index) const;
 
   std::vector<Source> sources_;
+  std::vector<at::Tensor> device_bytes_[kSamples];  // what is looked at, by source on a device
   mutable std::atomic<size_t> next_sample_ = 0;
 };
 

@@ -8,11 +8,14 @@
 #include <algorithm>
 
 #include "nimble/base/error.h"
+#include "nimble/graph/reorder_ops.h"
 #include "nimble/schedule/capped_streams.h"
+#include "nimble/schedule/launch_order.h"
 #include "nimble/schedule/verify.h"
 #include "nimble/torch/cuda.h"
 #include "nimble/torch/cuda/issue.h"
 #include "nimble/torch/cuda/streams.h"
+#include "nimble/torch/gpu_work.h"
 #include "nimble/torch/replay_guard.h"
 #include "nimble/torch/results.h"
 #include "nimble/torch/tensor_conversion.h"
@@ -20,9 +23,6 @@
 namespace nimble {
 namespace {
 
-// Each stream has a workspace of the BLAS library, 32 MiB on some devices, and memory that only it
-// can use again.
-constexpr size_t kMostStreams = 8;
 // Ops found one by one that cannot be captured.
 constexpr size_t kMostAttempts = 64;
 
@@ -66,13 +66,16 @@ GraphReplay::GraphReplay(const CudaProgram& program)
     : plan_(program.plan),
       device_(plan_.recording.device.index()),
       borrowed_outputs_(program.options.borrowed_outputs),
+      constants_(program.constants),
       pool_(program.options.graph_memory ? program.options.graph_memory->pool_of(device_)
                                          : std::make_shared<GraphPool>(device_)) {
   const c10::cuda::CUDAGuard guard(device_);
   const FrameworkDispatch dispatch;
   for (size_t attempt = 0;; ++attempt) {
-    plan_segments(program);
+    cut(program.options.strict);
     try {
+      if (cost_ns_.empty()) measure_ops(program);
+      schedule(program);
       capture(program);
       break;
     } catch (const OpFailed& failure) {
@@ -121,29 +124,76 @@ std::string GraphReplay::why_outside(const Op& op) const {
   return on_device ? why : "it runs on the CPU";
 }
 
-void GraphReplay::plan_segments(const CudaProgram& program) {
+void GraphReplay::cut(bool strict) {
   Graph& graph = plan_.graph;
   std::vector<bool> capturable;
   for (const Op& op : graph.ops) {
     const std::string why = why_outside(op);
     capturable.push_back(why.empty());
-    if (!why.empty() && program.options.strict)
+    if (!why.empty() && strict)
       throw Refused(message("cannot capture ", op.name, " (", op.source, "): ", why));
   }
   segments_ = cut_into_segments(graph, capturable);
-  const std::vector<Edge> barriers = barriers_between(graph, segments_);
-  const Dag dag = dependency_dag(graph, barriers);
+}
+
+// One after another, on one stream.
+void GraphReplay::measure_ops(const CudaProgram& program) {
+  const Graph& graph = plan_.graph;
+  use_streams(single_stream(graph), std::vector<double>(graph.ops.size(), 0.0), DropRule::kClock);
+  std::vector<double> cost_ns(plan_.recording.calls.size(), 0);
+  std::lock_guard lock(own_streams_lock());
+  memory_ = std::make_unique<ProgramMemory>(plan_, segments_);
+  copy_inputs(program.inputs);
+  for (size_t s = 0; s < segments_.size(); ++s) {
+    if (!segments_[s].captured) {
+      issue_alone(segments_[s], plan_.recording.live_values);
+      continue;
+    }
+    const std::vector<double> ns = measure(program_of(s), *memory_, plan_.recording.live_values);
+    for (size_t i = 0; i < ns.size(); ++i)
+      cost_ns[graph.ops[segments_[s].begin + i].call.index] = ns[i];
+  }
+  c10::cuda::device_synchronize();
+  memory_.reset();
+  forget_workspaces(device_, 1);
+  cost_ns_ = std::move(cost_ns);
+}
+
+std::vector<double> GraphReplay::op_costs() const {
+  std::vector<double> costs;
+  for (const Op& op : plan_.graph.ops) costs.push_back(cost_ns_[op.call.index]);
+  return costs;
+}
+
+void GraphReplay::schedule(const CudaProgram& program) {
+  const Options& options = program.options;
+  Graph& graph = plan_.graph;
   const size_t most =
-      program.options.streams > 0 ? static_cast<size_t>(program.options.streams) : kMostStreams;
-  const StreamAssignment assignment =
-      most == 1 ? single_stream(graph) : cap_streams(dag, assign_unbounded_streams(dag), most);
+      options.streams > 0 ? static_cast<size_t>(options.streams) : kMostDeviceStreams;
+  const DropRule rule = options.keep_memory ? DropRule::kNever : DropRule::kClock;
+  if (most == 1) {
+    use_streams(single_stream(graph), op_costs(), rule);
+    return;
+  }
+  if (program.launch_order)
+    reorder_ops(graph, launch_order(dependency_dag(graph, barriers_between(graph, segments_)),
+                                    op_costs(), ops_that_compute(graph)));
+  const std::vector<double> costs = op_costs();
+  const Dag dag = dependency_dag(graph, barriers_between(graph, segments_));
+  use_streams(
+      urgent_first(dag, costs, cap_streams(dag, assign_unbounded_streams(dag), most, costs)), costs,
+      rule);
+}
+
+void GraphReplay::use_streams(const StreamAssignment& assignment, const std::vector<double>& costs,
+                              DropRule rule) {
+  const Graph& graph = plan_.graph;
   planned_.built =
-      build_schedule(graph, assignment, {}, std::vector<bool>(graph.memories.size(), true),
-                     {.extra_edges = barriers});
+      build_schedule(graph, assignment, costs, std::vector<bool>(graph.memories.size(), true),
+                     {.extra_edges = barriers_between(graph, segments_)});
   const std::vector<std::string> faults = verify_schedule(planned_.built.schedule);
   NIMBLE_ASSERT(faults.empty(), faults.front());
   orders_.clear();
-  const DropRule rule = program.options.keep_memory ? DropRule::kNever : DropRule::kClock;
   for (const Segment& segment : segments_) {
     const Schedule part = schedule_of(planned_.built.schedule, segment);
     orders_.push_back(plan_capture(part, droppable(segment), rule));
@@ -234,6 +284,7 @@ std::vector<at::Tensor> GraphReplay::run(c10::ArrayRef<at::Tensor> inputs,
   // What was issued so far is waited for, whatever happens.
   const auto note_end = [this, &stream](void*) { pool_->idle.record(stream); };
   std::unique_ptr<void, decltype(note_end)> at_end(this, note_end);
+  if (constants_) constants_->refresh();
   copy_inputs(inputs);
   for (size_t s = 0; s < segments_.size(); ++s) {
     if (graphs_[s])
@@ -274,6 +325,7 @@ void GraphReplay::note_report() {
     report_.graph_nodes += graph->nodes();
   }
   report_.pool_bytes = pool_->bytes();
+  if (constants_) report_.folded_bytes = constants_->bytes();
   for (const Op& op : plan_.graph.ops)
     if (const std::string why = why_outside(op); !why.empty())
       report_.outside.push_back(
@@ -288,7 +340,7 @@ std::string why_no_cuda() {
   return "";
 }
 
-std::unique_ptr<DeviceReplay> capture_on_cuda(CudaProgram program) {
+std::unique_ptr<DeviceReplay> capture_on_cuda(const CudaProgram& program) {
   return std::make_unique<GraphReplay>(program);
 }
 

@@ -26,7 +26,14 @@ class GraphReplay : public DeviceReplay {
   std::string moved_tensor() const override;
 
  private:
-  void plan_segments(const CudaProgram& program);
+  // Planning, in this order.
+  void cut(bool strict);
+  void measure_ops(const CudaProgram& program);
+  void schedule(const CudaProgram& program);
+
+  void use_streams(const StreamAssignment& assignment, const std::vector<double>& costs,
+                   DropRule rule);
+  std::vector<double> op_costs() const;
   std::vector<bool> droppable(const Segment& segment) const;
   std::string why_outside(const Op& op) const;
   void capture(const CudaProgram& program);
@@ -40,7 +47,9 @@ class GraphReplay : public DeviceReplay {
   Plan& plan_;
   const c10::DeviceIndex device_;
   const bool borrowed_outputs_;
-  std::map<CallId, std::string> outside_;  // calls that are no part of a graph, and why
+  const std::shared_ptr<FoldedConstants> constants_;  // null: none
+  std::map<CallId, std::string> outside_;             // calls that are no part of a graph, and why
+  std::vector<double> cost_ns_;                       // by CallId, measured; empty: not yet
   std::vector<Segment> segments_;
   std::vector<CapturePlan> orders_;  // by segment
   PlannedSchedule planned_;

@@ -1,10 +1,12 @@
 #include "nimble/torch/cuda/segment_graph.h"
 
 #include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/Sleep.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "nimble/base/error.h"
 #include "nimble/torch/cuda/allocations.h"
@@ -43,17 +45,19 @@ bool goes_on(const CUDAStream& capturing) {
   return status == cudaStreamCaptureStatusActive;
 }
 
-// `proof` is told of every op; null: this is no capture.
+// `around(place, op, stream, issue)` is called for every op, by its place in the segment, and has
+// to issue it.
+template <class Around>
 void issue_on_streams(const SegmentProgram& program, ProgramMemory& memory,
-                      c10::ArrayRef<double> live, CapturedOrder* proof) {
+                      c10::ArrayRef<double> live, const Around& around) {
   const CUDAStream origin = own_stream(program.device, 0);
+  const bool capturing = goes_on(origin);
   std::vector<CUDAEvent> ended(program.segment.end - program.segment.begin);
   std::vector<bool> is_waited_for(ended.size());
   for (const CaptureStep& step : program.order.steps)
     for (TaskId task : step.waits) is_waited_for[task.index] = true;
   CUDAEvent begun;
   begun.record(origin);
-  HeardBlocks heard;
   for (const CaptureStep& step : program.order.steps) {
     const OpId id(program.segment.begin + step.task.index);
     const Op& op = program.plan.graph.ops[id.index];
@@ -63,16 +67,9 @@ void issue_on_streams(const SegmentProgram& program, ProgramMemory& memory,
     for (TaskId task : step.waits) ended[task.index].block(stream);
     for (MemoryId dropped : step.drops) memory.drop(dropped);
     try {
-      heard.clear();
-      if (proof) proof->begin_op(stream, op.name);
-      issue(program.plan, op, memory, live);
-      if (proof) {
-        // Some ops make a call that ends a capture, and do not look at what it returns.
-        TORCH_CHECK(goes_on(stream), "it makes a call that ends a capture");
-        proof->end_op(stream, touches_of(program.plan, op, memory, heard));
-      }
+      around(step.task.index, op, stream, [&] { issue(program.plan, op, memory, live); });
     } catch (...) {
-      throw OpFailed(id, std::current_exception(), proof && !goes_on(stream));
+      throw OpFailed(id, std::current_exception(), capturing && !goes_on(stream));
     }
     if (is_waited_for[step.task.index]) ended[step.task.index].record(stream);
   }
@@ -83,12 +80,54 @@ void issue_on_streams(const SegmentProgram& program, ProgramMemory& memory,
   }
 }
 
+// Of the host, for one op; more is only waited for.
+constexpr double kIssueNs = 50e3;
+// Fewer than a device's queue takes before the host has to wait for it.
+constexpr uint32_t kOpsAhead = 64;
+
+// Keeps the device busy while the host issues what is measured: it would wait for the host between
+// the ops otherwise, and that would be measured, too.
+void occupy_device() {
+  constexpr double kMostCyclesPerNs = 2.5;
+  at::cuda::sleep(static_cast<int64_t>(kOpsAhead * kIssueNs * kMostCyclesPerNs));
+}
+
 }  // namespace
 
 void warm_up(const SegmentProgram& program, ProgramMemory& memory, c10::ArrayRef<double> live) {
   c10::cuda::device_synchronize();
-  issue_on_streams(program, memory, live, nullptr);
+  issue_on_streams(
+      program, memory, live,
+      [](uint32_t, const Op&, const CUDAStream&, const auto& issue_op) { issue_op(); });
   c10::cuda::device_synchronize();
+}
+
+std::vector<double> measure(const SegmentProgram& program, ProgramMemory& memory,
+                            c10::ArrayRef<double> live) {
+  constexpr int kRuns = 2;
+  struct Times {
+    CUDAEvent begin{cudaEventDefault};
+    CUDAEvent end{cudaEventDefault};
+  };
+  const size_t ops = program.segment.end - program.segment.begin;
+  std::vector<double> fewest_ns(ops, std::numeric_limits<double>::max());
+  warm_up(program, memory, live);
+  for (int run = 0; run < kRuns; ++run) {
+    std::vector<Times> times(ops);
+    uint32_t issued = 0;
+    issue_on_streams(
+        program, memory, live,
+        [&](uint32_t place, const Op&, const CUDAStream& stream, const auto& issue_op) {
+          if (issued++ % kOpsAhead == 0) occupy_device();
+          times[place].begin.record(stream);
+          issue_op();
+          times[place].end.record(stream);
+        });
+    c10::cuda::device_synchronize();
+    for (size_t i = 0; i < ops; ++i)
+      fewest_ns[i] = std::min(fewest_ns[i], 1e6 * times[i].begin.elapsed_time(times[i].end));
+  }
+  return fewest_ns;
 }
 
 SegmentGraph::SegmentGraph(const SegmentProgram& program, ProgramMemory& memory,
@@ -97,10 +136,20 @@ SegmentGraph::SegmentGraph(const SegmentProgram& program, ProgramMemory& memory,
   const CUDAStream origin = own_stream(program.device, 0);
   const c10::cuda::CUDAStreamGuard guard(origin);
   CapturedOrder proof;
+  HeardBlocks heard;
   std::vector<std::string> faults;
   graph_->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
   try {
-    issue_on_streams(program, memory, live, &proof);
+    issue_on_streams(program, memory, live,
+                     [&](uint32_t, const Op& op, const CUDAStream& stream, const auto& issue_op) {
+                       heard.clear();
+                       proof.begin_op(stream, op.name);
+                       issue_op();
+                       // Some ops make a call that ends a capture, and do not look at what it
+                       // returns.
+                       TORCH_CHECK(goes_on(stream), "it makes a call that ends a capture");
+                       proof.end_op(stream, touches_of(program.plan, op, memory, heard));
+                     });
     nodes_ = CapturedOrder::count_nodes(origin);
     faults = proof.faults(origin);
   } catch (...) {

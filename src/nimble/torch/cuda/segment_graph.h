@@ -37,6 +37,11 @@ class OpFailed : public std::exception {
 // which a capture must not do.
 void warm_up(const SegmentProgram& program, ProgramMemory& memory, c10::ArrayRef<double> live);
 
+// How long each op takes on the device, in ns, by its place in the segment. Runs the segment, whose
+// order must be on one stream, a few times; the first run warms up.
+std::vector<double> measure(const SegmentProgram& program, ProgramMemory& memory,
+                            c10::ArrayRef<double> live);
+
 // A segment as one graph.
 class SegmentGraph {
  public:

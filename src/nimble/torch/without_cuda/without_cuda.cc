@@ -21,7 +21,11 @@ bool listen_to_cuda_allocations() {
   return false;
 }
 
-std::unique_ptr<DeviceReplay> capture_on_cuda(CudaProgram) {
+std::unique_ptr<DeviceReplay> capture_on_cuda(const CudaProgram&) {
+  throw UserError(why_no_cuda());
+}
+
+double device_time_us(const std::function<void()>&) {
   throw UserError(why_no_cuda());
 }
 
