@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace nimble {
 
@@ -19,5 +20,8 @@ inline constexpr double kSmallestPartNs = 10000;
 // More parts than workers let the next op begin early and even out what was misjudged; each costs
 // waits. An estimate, to be measured on whole networks.
 inline constexpr size_t kMostPartsPerWorker = 2;
+
+// Of what was written so many bytes ago, nothing is in a cache any more.
+inline constexpr int64_t kForgottenBytes = 8 << 20;
 
 }  // namespace nimble
