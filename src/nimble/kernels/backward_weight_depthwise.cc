@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include "nimble/base/error.h"
@@ -38,6 +39,11 @@ struct TapsArguments {
   const int64_t* taps;  // from the first one
   float* sums;          // [tap][lane]
   int lanes;
+  // What comes next, as far from here at every pixel, and which pixels of the input belong to one
+  // of grad_output. Vectors of channels lie too far apart for a processor to fetch them by itself.
+  int64_t next_grad_output;
+  int64_t next_input;
+  std::span<const int64_t> cell;
 };
 using TapsFunction = void (*)(const TapsArguments&);
 
@@ -59,6 +65,8 @@ void sum_taps(const TapsArguments& a) {
       const FloatVector value = in_register(lanes.load(grad_output + pixel->grad_output));
       const float* from = input + pixel->input;
       const uint32_t inside = pixel->inside;
+      __builtin_prefetch(grad_output + pixel->grad_output + a.next_grad_output, 0, 2);
+      for (int64_t at : a.cell) __builtin_prefetch(from + at + a.next_input, 0, 2);
       if (inside == kAll) {
         for_each_constant<kTaps>([&](auto t) NIMBLE_INLINE_LAMBDA {
           sums[t] = hn::MulAdd(value, lanes.load(from + taps[t]), sums[t]);
@@ -114,6 +122,10 @@ class BackwardWeightDepthwise final : public Kernel {
         4 * weight_.sizes[0] *
         (input_.height() * input_.width() + grad_output_.height() * grad_output_.width());
     block_ = std::max<int64_t>(kBlockBytes / std::max<int64_t>(image_bytes, 1), 1);
+    for (int64_t y = 0; y < convolution.stride[0]; ++y)
+      for (int64_t x = 0; x < convolution.stride[1]; ++x)
+        cell_.push_back((convolution.padding[0] + y) * input_.row() +
+                        (convolution.padding[1] + x) * input_.pixel());
     for (int64_t tap = 0; tap < taps_;) {
       const auto fits = [&](const TapsFunctions& f) { return f.taps <= taps_ - tap; };
       const auto found = std::find_if(kFunctions.begin(), kFunctions.end(), fits);
@@ -140,6 +152,10 @@ class BackwardWeightDepthwise final : public Kernel {
     TapsArguments a{};
     a.input_image = input_.image();
     a.grad_output_image = grad_output_.image();
+    // The next vector of all images, or the next images.
+    const bool one_block = block_ >= grad_output_.batch();
+    a.next_input = one_block ? kLanes : block_ * input_.image();
+    a.next_grad_output = one_block ? kLanes : block_ * grad_output_.image();
     for (int64_t image = 0; image < grad_output_.batch(); image += block_) {
       a.images = std::min(block_, grad_output_.batch() - image);
       for (int64_t c = part.row_begin; c < part.row_end; c += kLanes) {
@@ -151,6 +167,7 @@ class BackwardWeightDepthwise final : public Kernel {
           a.pixel_count = static_cast<int64_t>(group.pixels.size());
           a.taps = group.taps.data();
           a.sums = sums + (c - part.row_begin) * taps_ + group.first * kLanes;
+          a.cell = group.first == 0 ? std::span<const int64_t>(cell_) : std::span<const int64_t>();
           (a.lanes < kLanes ? group.functions.partial : group.functions.whole)(a);
         }
       }
@@ -213,6 +230,7 @@ class BackwardWeightDepthwise final : public Kernel {
   int64_t taps_ = 0;
   int64_t block_ = 1;  // images
   std::vector<TapGroup> groups_;
+  std::vector<int64_t> cell_;  // the input's pixels that belong to an output's, from its first tap
 };
 
 KernelPtr make_kernel(const ConvolutionBackwardWeight& convolution,

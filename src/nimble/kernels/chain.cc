@@ -2,6 +2,7 @@
 
 #include "nimble/kernels/chain_blocks.h"
 #include "nimble/kernels/families.h"
+#include "nimble/kernels/norm_gradient.h"
 
 namespace nimble {
 namespace {
@@ -38,7 +39,9 @@ std::vector<KernelPtr> chain_candidates(const Chain& chain, std::span<const Tens
   if (chain.outputs.empty() || !same_sizes(operands)) return {};
   auto nest = LoopNest::make(operands, static_cast<size_t>(chain.inputs));
   if (!nest) return {};
-  return {std::make_shared<ChainKernel>(chain, *std::move(nest))};
+  std::vector<KernelPtr> list = {std::make_shared<ChainKernel>(chain, *std::move(nest))};
+  if (KernelPtr special = make_norm_gradient(chain, operands)) list.push_back(std::move(special));
+  return list;
 }
 
 }  // namespace nimble

@@ -99,20 +99,28 @@ class Joiner {
       joined.form = Form::kAffine;
       joined.addend = step.value;
       replace(step.x, loop, joined);
-    } else if (step.op == ChainOp::kAdd && step.x != step.y) {
-      for (const auto& [op, form] : {std::pair{ChainOp::kMul, Form::kMulThenAdd},
-                                     std::pair{ChainOp::kAdd, Form::kAddThenAdd}}) {
-        for (const auto& [value, other] : {std::pair{step.x, step.y}, std::pair{step.y, step.x}}) {
-          ChainLoop* producer = joinable(value, op);
-          if (!producer) continue;
-          ChainLoop joined = *producer;
-          joined.form = form;
-          joined.step.z = other;
-          replace(value, loop, joined);
-          return;
-        }
-      }
+    } else if (step.op == ChainOp::kAdd) {
+      if (!join_with_operand(loop, ChainOp::kMul, Form::kMulThenAdd))
+        join_with_operand(loop, ChainOp::kAdd, Form::kAddThenAdd);
+    } else if (step.op == ChainOp::kMul) {
+      join_with_operand(loop, ChainOp::kSub, Form::kSubThenMul);
     }
+  }
+
+  // A step of two operands in either order, one of which such an op makes.
+  bool join_with_operand(ChainLoop& loop, ChainOp op, Form form) {
+    const ChainStep step = loop.step;
+    if (step.x == step.y) return false;
+    for (const auto& [value, other] : {std::pair{step.x, step.y}, std::pair{step.y, step.x}}) {
+      ChainLoop* producer = joinable(value, op);
+      if (!producer) continue;
+      ChainLoop joined = *producer;
+      joined.form = form;
+      joined.step.z = other;
+      replace(value, loop, joined);
+      return true;
+    }
+    return false;
   }
 
   const Chain& chain_;
@@ -134,6 +142,7 @@ ChainReads reads_of(const ChainLoop& loop) {
       return {{step.x, -1, -1}};
     case Form::kMulThenAdd:
     case Form::kAddThenAdd:
+    case Form::kSubThenMul:
       return {{step.x, step.y, step.z}};
     case Form::kStep:
       break;

@@ -341,6 +341,28 @@ KernelCase scale_shift_relu(const TensorDesc& x) {
           {x, vector, vector, x}};
 }
 
+// Batch norm in front of a relu6, backward: what the norm made is made again, or was kept.
+// Inputs: gradient, input, scale and shift or what was made, mean and three factors.
+KernelCase norm_gradient(const TensorDesc& x, bool again) {
+  const int mean = again ? 4 : 3;
+  const int inputs = mean + 4;
+  ChainStep through = step(ChainOp::kActivationGradient, 0, again ? inputs : 2);
+  through.activation = {ActivationKind::kClamp, 0, 6};
+  Chain chain{inputs, {}, {}};
+  if (again) chain.steps.push_back(step(ChainOp::kMulAdd, 1, 2, 3));
+  const int first = inputs + (again ? 1 : 0);
+  chain.steps.insert(chain.steps.end(), {through, step(ChainOp::kSub, 1, mean),
+                                         step(ChainOp::kMulAdd, first + 1, mean + 1, first),
+                                         step(ChainOp::kMulAdd, first + 2, mean + 2, mean + 3)});
+  chain.outputs = {first + 3};
+  const TensorDesc vector = broadcast(dense({1, x.sizes[1], 1, 1}), x.sizes);
+  std::vector<TensorDesc> operands(static_cast<size_t>(inputs), vector);
+  operands[0] = operands[1] = x;
+  if (!again) operands[2] = x;
+  operands.push_back(x);
+  return {chain, operands};
+}
+
 }  // namespace
 
 std::vector<KernelCase> chain_test_cases() {
@@ -350,6 +372,11 @@ std::vector<KernelCase> chain_test_cases() {
   add_layouts(list);
   for (int64_t channels : {3, 24, 32, 100})
     list.push_back(scale_shift_relu(image(1, channels, 5, 7)));
+  for (const TensorDesc& x : {image(2, 3, 5, 7), image(2, 16, 4, 3), image(3, 24, 1, 1),
+                              image(2, 67, 3, 5), image(2, 24, 5, 7, 40), image(0, 24, 5, 7)}) {
+    list.push_back(norm_gradient(x, true));
+    list.push_back(norm_gradient(x, false));
+  }
   const Chain affine{
       1,
       {step(ChainOp::kMulScalar, 0, -1, -1, 3), step(ChainOp::kAddScalar, 1, -1, -1, 1),
@@ -394,6 +421,9 @@ std::vector<KernelCase> chain_bench_cases() {
     const TensorDesc vector = broadcast(dense({1, x.sizes[1], 1, 1}), x.sizes);
     list.push_back({normalise, {x, vector, vector, vector, vector, x}});
   }
+  for (const TensorDesc& x : {image(8, 32, 16, 16), image(32, 96, 8, 8), image(32, 144, 8, 8),
+                              image(32, 192, 4, 4), image(32, 576, 2, 2), image(32, 960, 1, 1)})
+    list.push_back(norm_gradient(x, true));
   // Updates of parameters of ResNet-50: SGD with momentum and decay, Adam.
   const Chain sgd{4,
                   {step(ChainOp::kMulScalar, 0, -1, -1, 1e-4f), step(ChainOp::kAdd, 1, 4),

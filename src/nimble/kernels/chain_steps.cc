@@ -71,6 +71,7 @@ NIMBLE_CHAIN_OP(AddDiv, 3, hn::Add(x, hn::Div(hn::Mul(value, y), z)))
 NIMBLE_CHAIN_OP(MulAdd, 3, hn::MulAdd(x, y, z))
 NIMBLE_CHAIN_OP(MulThenAdd, 3, hn::Add(hn::Mul(x, y), z))
 NIMBLE_CHAIN_OP(AddThenAdd, 3, hn::Add(hn::Add(x, y), z))
+NIMBLE_CHAIN_OP(SubThenMul, 3, hn::Mul(hn::Sub(x, y), z))
 NIMBLE_CHAIN_OP(AddScalar, 1, hn::Add(x, value))
 NIMBLE_CHAIN_OP(MulScalar, 1, hn::Mul(x, value))
 NIMBLE_CHAIN_OP(Affine, 1, hn::Add(hn::Mul(x, value), addend))
@@ -281,6 +282,8 @@ ChainLoopFunction loop_function(const ChainLoop& loop) {
       return with_clamp<MulThenAdd>(loop);
     case ChainLoop::Form::kAddThenAdd:
       return with_clamp<AddThenAdd>(loop);
+    case ChainLoop::Form::kSubThenMul:
+      return with_clamp<SubThenMul>(loop);
     case ChainLoop::Form::kAffine:
       return with_clamp<Affine>(loop);
   }

@@ -15,6 +15,7 @@ struct ChainLoop {
     kMove,        // x
     kMulThenAdd,  // (x * y) + z, each rounded
     kAddThenAdd,  // (x + y) + z
+    kSubThenMul,  // (x - y) * z
     kAffine,      // (x * step.value) + addend
   };
   Form form = Form::kStep;

@@ -3,6 +3,7 @@
 #include "nimble/kernels/chain_blocks.h"
 #include "nimble/kernels/column_sums.h"
 #include "nimble/kernels/families.h"
+#include "nimble/kernels/norm_gradient.h"
 
 namespace nimble {
 namespace {
@@ -73,7 +74,11 @@ std::vector<KernelPtr> chain_sums_candidates(const ChainSums& attributes,
   }
   auto nest = LoopNest::make_by_channels(operands.first(images));
   if (!nest) return {};
-  return {std::make_shared<ChainSumsKernel>(attributes, *std::move(nest), operands.back())};
+  std::vector<KernelPtr> list = {
+      std::make_shared<ChainSumsKernel>(attributes, *std::move(nest), operands.back())};
+  if (KernelPtr special = make_norm_gradient_sums(attributes, operands))
+    list.push_back(std::move(special));
+  return list;
 }
 
 }  // namespace nimble

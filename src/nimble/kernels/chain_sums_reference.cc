@@ -77,6 +77,22 @@ KernelCase batch_norm_sums(const TensorDesc& x, int64_t blocks, bool writes) {
   return made;
 }
 
+// The same in front of a relu6, of which nothing was kept: what the norm makes is made again.
+// Inputs: gradient, input of the norm, scale, shift, mean.
+KernelCase batch_norm_sums_again(const TensorDesc& x, int64_t blocks) {
+  ChainStep made = step(ChainOp::kMulAdd, 1, 2);
+  made.z = 3;
+  ChainStep through = step(ChainOp::kActivationGradient, 0, 5);
+  through.activation = {ActivationKind::kClamp, 0, 6};
+  const TensorDesc vector = by_channel(x);
+  const TensorDesc sums = dense({blocks, channels_of(x)});
+  return {
+      ChainSums{
+          .chain = {5, {made, through, step(ChainOp::kSub, 1, 4), step(ChainOp::kMul, 7, 6)}, {}},
+          .sums = {6, 8}},
+      {x, x, vector, vector, vector, sums, sums}};
+}
+
 }  // namespace
 
 std::vector<KernelCase> chain_sums_test_cases() {
@@ -104,6 +120,7 @@ std::vector<KernelCase> chain_sums_test_cases() {
       list.push_back(plain_sum(shape, blocks));
       list.push_back(batch_norm_sums(shape, blocks, false));
       list.push_back(batch_norm_sums(shape, blocks, true));
+      list.push_back(batch_norm_sums_again(shape, blocks));
     }
   }
   // An input that is written as it is, and summed; numbers; a sum of what is the same everywhere.
@@ -122,7 +139,11 @@ std::vector<KernelCase> chain_sums_bench_cases() {
     list.push_back(plain_sum(x, 4));
     list.push_back(batch_norm_sums(x, 4, false));
     list.push_back(batch_norm_sums(x, 4, true));
+    list.push_back(batch_norm_sums_again(x, 4));
   }
+  for (const TensorDesc& x :
+       {image(32, 144, 8, 8), image(32, 192, 4, 4), image(32, 576, 2, 2), image(32, 960, 1, 1)})
+    list.push_back(batch_norm_sums_again(x, 1));
   list.push_back(plain_sum(dense({1024, 3072}), 4));
   list.push_back(plain_sum(dense({32, 1000}), 1));
   return list;

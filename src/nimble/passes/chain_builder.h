@@ -8,7 +8,8 @@
 
 namespace nimble {
 
-// Builds one chain out of several. Operands are seen with the sizes given.
+// Builds one chain out of several, of which the last may be ChainSums, and so is all of it then.
+// Operands are seen with the sizes given.
 class ChainBuilder {
  public:
   ChainBuilder(Graph& graph, std::vector<int64_t> sizes)
@@ -17,7 +18,7 @@ class ChainBuilder {
   // False if an operand cannot be seen with these sizes. Outputs for which `keep` is false are left
   // out. What the chains before it made is taken from registers.
   bool add(const Op& op, const std::vector<bool>& keep) {
-    const auto& chain = *attributes_of<Chain>(op);
+    const Chain& chain = *chain_of(op);
     std::vector<int> registers;  // of this chain, in terms of ours: inputs are >= 0, steps < 0
     for (int i = 0; i < chain.inputs; ++i) {
       const auto desc = reshaped(graph_.desc_of(op.operands[i]), sizes_);
@@ -36,6 +37,11 @@ class ChainBuilder {
       if (!desc) return false;
       results_.push_back(
           {output.memory, *desc, registers[static_cast<size_t>(chain.outputs[i])], keep[i]});
+    }
+    if (const auto* sums = attributes_of<ChainSums>(op)) {
+      const size_t first = static_cast<size_t>(chain.inputs) + chain.outputs.size();
+      for (size_t i = 0; i < sums->sums.size(); ++i)
+        sums_.push_back({op.operands[first + i], registers[static_cast<size_t>(sums->sums[i])]});
     }
     return true;
   }
@@ -63,7 +69,16 @@ class ChainBuilder {
       op.operands.push_back(writing(result.memory, add_view(graph_, result.desc)));
       chain.outputs.push_back(resolved(result.value));
     }
-    op.attributes = std::move(chain);
+    if (sums_.empty()) {
+      op.attributes = std::move(chain);
+      return;
+    }
+    ChainSums sums{.chain = std::move(chain), .sums = {}};
+    for (const auto& [operand, value] : sums_) {
+      op.operands.push_back(operand);
+      sums.sums.push_back(resolved(value));
+    }
+    op.attributes = std::move(sums);
   }
 
  private:
@@ -98,6 +113,7 @@ class ChainBuilder {
   std::vector<std::pair<MemoryId, TensorDesc>> inputs_;
   std::vector<ChainStep> steps_;
   std::vector<Result> results_;
+  std::vector<std::pair<Operand, int>> sums_;  // where they go, and the register
 };
 
 // Whether all that `reader` reads of what `maker` leaves is what `maker` wrote, element by element.

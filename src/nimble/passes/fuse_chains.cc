@@ -27,9 +27,10 @@ bool try_to_fuse(Round& round, OpId first, OpId second) {
   const OpId place = round.place_for_both(first, second, shared);
   if (!place.valid()) return false;
 
-  const size_t reader_outputs = attributes_of<Chain>(reader)->outputs.size();
+  const size_t reader_outputs = chain_of(reader)->outputs.size();
   for (const Op* shape : {&reader, &maker}) {
-    ChainBuilder builder(graph, graph.desc_of(shape->operands.back()).sizes);
+    if (attributes_of<ChainSums>(reader) && shape == &maker) continue;  // rows and channels stay
+    ChainBuilder builder(graph, graph.desc_of(shape->operands.front()).sizes);
     if (!builder.add(maker, keep) || !builder.add(reader, std::vector<bool>(reader_outputs, true)))
       continue;
     if (builder.steps() > kMostSteps || builder.operands() > kMostOperands) return false;
@@ -44,7 +45,7 @@ bool try_to_fuse(Round& round, OpId first, OpId second) {
 }
 
 void visit(Round& round, OpId id) {
-  if (attributes_of<Chain>(round.op(id)) == nullptr) return;
+  if (chain_of(round.op(id)) == nullptr) return;
   for (const Operand& operand : round.op(id).operands) {
     if (!operand.reads) continue;
     const OpId maker = round.maker(operand);

@@ -76,6 +76,26 @@ TEST_F(FuseChains, NotWhatIsBroadcast) {
   EXPECT_EQ(ops(), "sigmoid, mul");
 }
 
+// h = a + b, and sums of it by channel, which then make it as well.
+TEST_F(FuseChains, IntoSums) {
+  NetworkWriter w;
+  const Tensor h = w.add(w.input({2, 3, 4, 4}), w.input({2, 3, 4, 4}));
+  w.output(w.op(ChainSums{.chain = {1, {}, {}}, .sums = {0}}, {h}, {2, 3}));
+  w.output(w.relu(h));
+  run(w, fuse_chains);
+  EXPECT_EQ(ops(), "channel sums of add, relu");
+  EXPECT_EQ(attributes_of<ChainSums>(graph.ops[0])->chain.outputs.size(), 1u);
+}
+
+TEST_F(FuseChains, IntoSumsThatAloneReadIt) {
+  NetworkWriter w;
+  const Tensor h = w.add(w.input({2, 3, 4, 4}), w.input({2, 3, 4, 4}));
+  w.output(w.op(ChainSums{.chain = {1, {}, {}}, .sums = {0}}, {h}, {2, 3}));
+  run(w, fuse_chains);
+  EXPECT_EQ(ops(), "channel sums of add");
+  EXPECT_TRUE(attributes_of<ChainSums>(graph.ops[0])->chain.outputs.empty());
+}
+
 TEST_F(FuseChains, NotWithoutEnd) {
   NetworkWriter w;
   Tensor x = w.input({2, 3});

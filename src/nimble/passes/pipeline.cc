@@ -21,6 +21,8 @@
 #include "nimble/passes/mean_by_rows.h"
 #include "nimble/passes/merge_equal_ops.h"
 #include "nimble/passes/place_concatenations.h"
+#include "nimble/passes/recompute_in_readers.h"
+#include "nimble/passes/recompute_late.h"
 #include "nimble/passes/remove_copies.h"
 #include "nimble/passes/remove_dead_ops.h"
 #include "nimble/passes/use_clamped_in_gradients.h"
@@ -57,6 +59,8 @@ std::vector<Pass> passes(const PassOptions& options) {
       {"choose_layout", choose_layout},
       {"place_concatenations", place_concatenations},
       {"fuse_chains", fuse_chains},
+      {"recompute_in_readers", recompute_in_readers},
+      {"recompute_late", recompute_late},
       {"commit_updates", commit_updates},
       {"fuse_updates", fuse_updates},
       {"remove_unread_ops", remove_dead_ops},

@@ -95,6 +95,11 @@ bool Uses::is_constant(MemoryId memory) const {
          !graph_.memories[memory.index].is_updated;
 }
 
+const Chain* chain_of(const Op& op) {
+  const auto* sums = attributes_of<ChainSums>(op);
+  return sums ? &sums->chain : attributes_of<Chain>(op);
+}
+
 ViewId add_view(Graph& graph, TensorDesc desc) {
   graph.views.push_back({BufferId(), std::move(desc)});
   return ViewId(graph.views.size() - 1);

@@ -39,6 +39,9 @@ const Attributes* attributes_of(const Op& op) {
   return op.attributes ? std::get_if<Attributes>(&*op.attributes) : nullptr;
 }
 
+// The chain of a Chain, or of ChainSums; none of another op.
+const Chain* chain_of(const Op& op);
+
 ViewId add_view(Graph& graph, TensorDesc desc);
 // An intermediate, unless said otherwise.
 MemoryId add_memory(Graph& graph, int64_t bytes, Role role = Role::kIntermediate);

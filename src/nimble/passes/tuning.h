@@ -28,4 +28,7 @@ inline constexpr int64_t kSmallestPartBytes = 192 << 10;
 // waits. An estimate, to be measured on whole networks.
 inline constexpr size_t kMostPartsPerWorker = 2;
 
+// Of what was written so many bytes ago, nothing is in a cache any more.
+inline constexpr int64_t kForgottenBytes = 8 << 20;
+
 }  // namespace nimble

@@ -83,20 +83,21 @@ bool import_batch_norm_backward(CallReader& call) {
   if (!call.flag(7) || !call.writes_only_results()) return false;
   const TensorDesc vector = row_major(input->desc.dtype, {input->desc.sizes[1]});
 
-  // Sums of dy and of dy * (x - mean) * inverse: the gradients of bias and weight.
-  const TensorRef sum_of_products = make_vector(call, 1, vector);
+  // Sums of dy and of dy * (x - mean). The first is the gradient of the bias; the second times
+  // inverse that of the weight.
+  const TensorRef weight_gradient = make_vector(call, 1, vector);
   const TensorRef sum = make_vector(call, 2, vector);
-  Chain products{.inputs = 4, .steps = {}, .outputs = {}};
-  products.steps = {chain_step(ChainOp::kSub, 1, 2), chain_step(ChainOp::kMul, 4, 3),
-                    chain_step(ChainOp::kMul, 5, 0)};
-  emit_sums(call, products,
-            {*gradient, *input, seen_along_channels(*mean, *input),
-             seen_along_channels(*inverse, *input)},
-            {0, 6}, {sum, sum_of_products});
+  const TensorRef sum_of_products = call.make_temporary(vector);
+  Chain products{.inputs = 3, .steps = {}, .outputs = {}};
+  products.steps = {chain_step(ChainOp::kSub, 1, 2), chain_step(ChainOp::kMul, 3, 0)};
+  emit_sums(call, products, {*gradient, *input, seen_along_channels(*mean, *input)}, {0, 4},
+            {sum, sum_of_products});
+  call.emit_into(Chain{.inputs = 2, .steps = {chain_step(ChainOp::kMul, 0, 1)}, .outputs = {2}},
+                 {sum_of_products, *inverse}, {weight_gradient});
   const auto result = call.result(0);
   if (!result || !call.is_used(0)) return true;
 
-  // dx = ((x - mean) * -k + dy) * a + c, where k = sum_of_products * inverse / M,
+  // dx = ((x - mean) * -k + dy) * a + c, where k = weight_gradient * inverse / M,
   // a = weight * inverse and c = -sum / M * a.
   const auto elements =
       static_cast<float>(input->desc.numel() / std::max<int64_t>(input->desc.sizes[1], 1));
@@ -111,7 +112,7 @@ bool import_batch_norm_backward(CallReader& call) {
       scalar_step(ChainOp::kMulScalar, 1, -1 / elements),
       chain_step(ChainOp::kMul, first + 3, first + 2)};
   factors.outputs = {first + 1, first + 2, first + 4};
-  std::vector<TensorRef> factor_inputs = {*inverse, sum, sum_of_products};
+  std::vector<TensorRef> factor_inputs = {*inverse, sum, weight_gradient};
   if (weight) factor_inputs.push_back(*weight);
   call.emit_into(factors, factor_inputs, {minus_k, a, c});
 
