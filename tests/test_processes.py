@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 
-def run_script(body, timeout=60, stderr=""):
+def run_script(body, timeout=600, stderr=""):
     script = "import os, sys, threading\nimport torch\nfrom torch import nn\nimport nimble\n"
     script += textwrap.dedent(body)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONWARNINGS": "ignore"}

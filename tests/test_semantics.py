@@ -291,3 +291,15 @@ def test_graph_and_explanation_mention_every_task(tmp_path):
     assert len(lines) == engine.schedule.tasks
     assert any("[branches.3.1]" in line for line in lines)
     assert "degree=" in repr(engine.schedule)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(
+    "loss", ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss"]
+)
+def test_losses_replay_without_warnings(loss, reduction, capfd):
+    function = lambda x, y: getattr(nn.functional, loss)(x, y, reduction=reduction)
+    step = nimble.record(function, torch.randn(8, 4), torch.randn(8, 4))
+    x, y = torch.randn(8, 4), torch.randn(8, 4)
+    exact(step(x, y), function(x, y))
+    assert capfd.readouterr().err == ""

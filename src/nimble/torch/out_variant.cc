@@ -59,8 +59,16 @@ bool writes_an_argument(const c10::FunctionSchema& schema) {
   return false;
 }
 
+// Losses that give their output the shape of the input first, with a warning at every call, and
+// that of their result in the end.
+bool resizes_its_output(const std::string& name) {
+  return name == "aten::mse_loss" || name == "aten::smooth_l1_loss" || name == "aten::huber_loss" ||
+         name == "aten::soft_margin_loss";
+}
+
 std::optional<c10::OperatorHandle> find(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
+  if (resizes_its_output(schema.name())) return std::nullopt;
   if (!returns_only_tensors(schema) || writes_an_argument(schema)) return std::nullopt;
   const auto [begin, end] = out_overloads().equal_range(schema.name());
   for (auto candidate = begin; candidate != end; ++candidate) {
