@@ -1,3 +1,4 @@
+// Long because it is two kernels, and the matcher that finds their chains.
 #include "nimble/kernels/norm_gradient.h"
 
 #include <algorithm>

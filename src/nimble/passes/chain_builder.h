@@ -41,7 +41,7 @@ class ChainBuilder {
     if (const auto* sums = attributes_of<ChainSums>(op)) {
       const size_t first = static_cast<size_t>(chain.inputs) + chain.outputs.size();
       for (size_t i = 0; i < sums->sums.size(); ++i)
-        sums_.push_back({op.operands[first + i], registers[static_cast<size_t>(sums->sums[i])]});
+        sums_.emplace_back(op.operands[first + i], registers[static_cast<size_t>(sums->sums[i])]);
     }
     return true;
   }

@@ -28,7 +28,13 @@ inline constexpr int64_t kSmallestPartBytes = 192 << 10;
 // waits. An estimate, to be measured on whole networks.
 inline constexpr size_t kMostPartsPerWorker = 2;
 
-// Of what was written so many bytes ago, nothing is in a cache any more.
+// What was written so many bytes ago is read from memory rather than from a cache. The value
+// matters little. Steps of training at batch 32 on two Zen 5 cores, ms on one stream and with
+// "auto", medians of two preparations each:
+//
+//                     2 MiB                    24 MiB
+//   MobileNetV2       9.45 8.25   9.58 8.38    9.82 8.28   9.78 8.19
+//   EfficientNet-B0   15.9 12.8   15.5 12.9    15.6 12.9   15.4 13.0
 inline constexpr int64_t kForgottenBytes = 8 << 20;
 
 }  // namespace nimble
