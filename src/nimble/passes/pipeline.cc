@@ -22,6 +22,7 @@
 #include "nimble/passes/place_concatenations.h"
 #include "nimble/passes/remove_copies.h"
 #include "nimble/passes/remove_dead_ops.h"
+#include "nimble/passes/start_updates_early.h"
 #include "nimble/passes/use_clamped_in_gradients.h"
 
 namespace nimble {
@@ -58,6 +59,7 @@ std::vector<Pass> passes(const PassOptions& options) {
       {"commit_updates", commit_updates},
       {"fuse_updates", fuse_updates},
       {"remove_unread_ops", remove_dead_ops},
+      {"start_updates_early", start_updates_early},
   };
 }
 

@@ -13,6 +13,15 @@ bool same_bytes(const at::Tensor& a, const at::Tensor& b);
 double largest_finite(const at::Tensor& tensor);
 // The largest of all elements; not finite where an element is not.
 double distance(const at::Tensor& a, const at::Tensor& b);
+struct Change {
+  const at::Tensor& before;
+  const at::Tensor& after;
+};
+// Of the absolute values of what was changed; those that are finite.
+double largest_change(const at::Tensor& before, const at::Tensor& after);
+// As of the tensors themselves, if their shape was changed.
+double distance_of_changes(const Change& a, const Change& b);
+
 // The same bytes, or numbers that differ by `tolerance` at most, relative to the largest.
 bool agree(const at::Tensor& a, const at::Tensor& b, double tolerance);
 // By how much a change of numbers as large as these can be off because they are rounded.

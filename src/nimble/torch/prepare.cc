@@ -84,6 +84,19 @@ at::Tensor other_values(const at::Tensor& tensor, bool in_place) {
   return copy;
 }
 
+// By input: whether an op looks at it, or it leaves the program.
+std::vector<bool> used_inputs(const Trace& trace) {
+  std::vector<bool> buffer_is_used(trace.buffers.size());
+  for (const Call& call : trace.calls)
+    for (const Use& use : call.uses)
+      buffer_is_used[trace.views[use.view.index].buffer.index] = true;
+  for (ViewId output : trace.outputs) buffer_is_used[trace.views[output.index].buffer.index] = true;
+  std::vector<bool> is_used;
+  for (ViewId input : trace.inputs)
+    is_used.push_back(buffer_is_used[trace.views[input.index].buffer.index]);
+  return is_used;
+}
+
 class Preparation {
  public:
   Preparation(Recording recording, const std::vector<at::Tensor>& inputs, const Options& options,
@@ -94,7 +107,9 @@ class Preparation {
         with_gradients_(with_gradients) {
     for (const RecordedCall& call : recording_.calls)
       has_backward_ |= call.op.operator_name().name.find("backward") != std::string::npos;
-    for (const at::Tensor& input : inputs) inputs_.push_back(copy_with_strides(input));
+    input_is_used_ = used_inputs(recording_.trace);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      inputs_.push_back(input_is_used_[i] ? copy_with_strides(inputs[i]) : inputs[i].detach());
     for (const at::Tensor& tensor : recording_.written_externals) state_.save(tensor.storage());
     for (const at::Generator& generator : recording_.generators) state_.save(generator);
     externals_before_ = copies_of(written_tensors(recording_, {}));
@@ -144,8 +159,9 @@ class Preparation {
   void run_on_other_values(const TensorFunction& function, const LiveFunction& live) {
     for (bool in_place : {false, true}) {
       Observed expected;
-      for (const at::Tensor& input : inputs_)
-        expected.inputs.push_back(other_values(input, in_place));
+      for (size_t i = 0; i < inputs_.size(); ++i)
+        expected.inputs.push_back(input_is_used_[i] ? other_values(inputs_[i], in_place)
+                                                    : inputs_[i]);
       try {
         run_eagerly(function, expected);
       } catch (const std::exception& error) {
@@ -307,22 +323,28 @@ class Preparation {
     const Observed replayed = run_on_copies(instance, expected.inputs, expected.live);
     if (replayed.outputs.size() != expected.outputs.size())
       return "it has not always as many outputs";
-    RoundingResponse response(expected, has_backward_);
+    std::optional<RoundingResponse> response;
     for (size_t i = 0; i < expected.results(); ++i) {
       if (result_agrees(replayed, expected, i, tolerance)) continue;
       check_on_other_values();  // what follows forgives much
-      while (!response.explains(replayed, i) && response.runs() < kRoundings)
-        response.add(run_on_rounded(expected, response.runs()));
-      if (response.explains(replayed, i)) continue;
+      if (!response) response.emplace(expected, has_backward_);
+      const double difference = response->difference(replayed, i);
+      while (!response->explains(difference, i) && response->runs() < kRoundings)
+        response->add(run_on_rounded(expected, response->runs()));
+      if (response->explains(difference, i)) continue;
       return message("with our kernels ", name_of_result(i), " is not within ", tolerance,
                      " of the framework's, relative to the largest number: ",
-                     response.error(replayed, i), " (the framework's own moves by ",
-                     response.own(i), " if inputs and parameters are rounded differently)");
+                     difference / response->size(i), " (the framework's own moves by ",
+                     response->own(i), " if inputs and parameters are rounded differently)");
     }
-    if (response.runs() > 0 && !response.explains_most(replayed))
-      return "with our kernels most results are further from the framework's than other rounding "
-             "of inputs and parameters moves them";
-    return "";
+    if (!response || response->runs() == 0) return "";
+    std::vector<double> differences;
+    for (size_t i = 0; i < expected.results(); ++i)
+      differences.push_back(response->difference(replayed, i));
+    return response->explains_most(differences)
+               ? ""
+               : "with our kernels most results are further from the framework's than other "
+                 "rounding of inputs and parameters moves them";
   }
 
   std::string name_of_result(size_t i) const {
@@ -350,7 +372,7 @@ class Preparation {
   std::vector<at::Tensor> before_writes(const std::vector<at::Tensor>& inputs) const {
     std::vector<at::Tensor> before;
     for (size_t i = 0; i < inputs.size(); ++i)
-      if (recording_.input_is_written[i]) before.push_back(copy_for_comparison(inputs[i]));
+      if (recording_.input_is_written[i]) before.push_back(in_memory(inputs[i]));
     before.insert(before.end(), externals_before_.begin(), externals_before_.end());
     return before;
   }
@@ -368,22 +390,47 @@ class Preparation {
     return copies;
   }
 
+  // On the CPU as it is: a step of training has gigabytes of them.
+  static at::Tensor in_memory(const at::Tensor& tensor) {
+    return tensor.is_cpu() ? tensor.detach() : copy_for_comparison(tensor);
+  }
+
+  // What a run on these inputs, which are nobody else's, has written.
+  static std::vector<at::Tensor> written_by_run(const Recording& recording,
+                                                const std::vector<at::Tensor>& inputs) {
+    std::vector<at::Tensor> written = written_tensors(recording, inputs);
+    const size_t externals = recording.written_externals.size();
+    for (size_t i = 0; i < written.size(); ++i) {
+      const bool is_input = i < written.size() - externals;
+      written[i] = is_input ? in_memory(written[i]) : copy_for_comparison(written[i]);
+    }
+    return written;
+  }
+
+  // One set of values to run on, which the run may change.
+  std::vector<at::Tensor> copies_to_run_on(const std::vector<at::Tensor>& inputs) const {
+    std::vector<at::Tensor> copies;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      copies.push_back(input_is_used_[i] ? copy_with_strides(inputs[i]) : inputs[i]);
+    return copies;
+  }
+
   // Of what is the result so far.
   Observed run_on_copies(const std::vector<at::Tensor>& inputs, const std::vector<double>& live) {
     if (!result_.device) return run_on_copies(*result_.instance, inputs, live);
     Observed run;
-    for (const at::Tensor& input : inputs) run.inputs.push_back(copy_with_strides(input));
+    run.inputs = copies_to_run_on(inputs);
     run.live = live;
     const SavedState::Checkpoint checkpoint(state_);
     run.outputs = copies_of(result_.device->run(run.inputs, run.live));
-    run.written = copies_of(written_tensors(recording_, run.inputs));
+    run.written = written_by_run(recording_, run.inputs);
     return run;
   }
 
   Observed run_on_copies(Instance& instance, const std::vector<at::Tensor>& inputs,
                          const std::vector<double>& live) {
     Observed run;
-    for (const at::Tensor& input : inputs) run.inputs.push_back(copy_with_strides(input));
+    run.inputs = copies_to_run_on(inputs);
     run.live = live;
     replay(instance, recording_, run);
     return run;
@@ -395,11 +442,10 @@ class Preparation {
     const Plan plan(std::make_shared<Recording>(on_rounded_copies(recording_, variant)), policies_);
     Instance instance(plan, result_.schedule, options_.borrowed_outputs);
     Observed run;
-    for (const at::Tensor& input : expected.inputs) {
-      run.inputs.push_back(copy_with_strides(input));
-      if (input.scalar_type() == at::kFloat)
-        round_differently(run.inputs.back().storage(), variant);
-    }
+    run.inputs = copies_to_run_on(expected.inputs);
+    for (size_t i = 0; i < run.inputs.size(); ++i)
+      if (input_is_used_[i] && run.inputs[i].scalar_type() == at::kFloat)
+        round_differently(run.inputs[i].storage(), variant);
     run.live = expected.live;
     run.before = copies_of(written_tensors(plan.recording, run.inputs));
     replay(instance, plan.recording, run);
@@ -411,7 +457,7 @@ class Preparation {
     const SavedState::Checkpoint checkpoint(state_);
     instance.set_live(run.live);
     run.outputs = copies_of(instance.run(run.inputs));
-    run.written = copies_of(written_tensors(recording, run.inputs));
+    run.written = written_by_run(recording, run.inputs);
   }
 
   // Than the present instance.
@@ -429,7 +475,7 @@ class Preparation {
     run.outputs = copies_of(function(copies));
     run.before = before_writes(run.inputs);
     const at::NoGradGuard no_grad;
-    run.written = copies_of(written_tensors(recording_, copies));
+    run.written = written_by_run(recording_, copies);
   }
 
   // Some call did not do with its results what its policy says: the next one for those calls that
@@ -557,6 +603,7 @@ class Preparation {
   Recording& recording_;
   Options options_;
   std::vector<at::Tensor> inputs_;
+  std::vector<bool> input_is_used_;           // not: those are the user's own
   bool with_gradients_;                       // whether the program ran with autograd on
   bool has_backward_ = false;                 // and used it
   Observed recorded_;                         // the recorded run

@@ -28,27 +28,13 @@ constexpr double kMostErrorOfKernels = 1e-3;
 // Gradients that are zero but for rounding: what moves them is so little beside the largest one.
 constexpr double kNoise = 1e-5;
 
-at::Tensor change(const Observed& run, size_t i) {
-  const at::Tensor& before = run.before[i];
-  const at::Tensor& value = run.written[i];
-  return before.sizes() == value.sizes() ? value - before : value;
-}
-
-double largest_of(const at::Tensor& tensor) {
-  return tensor.is_floating_point() && tensor.numel() > 0 ? largest_finite(tensor) : 0;
-}
-
-double largest_output(const Observed& run) {
-  double largest = 0;
-  for (const at::Tensor& output : run.outputs) largest = std::max(largest, largest_of(output));
-  return largest;
-}
-
-double largest_change(const Observed& run) {
-  double largest = 0;
-  for (size_t i = 0; i < run.written.size(); ++i)
-    largest = std::max(largest, largest_of(change(run, i)));
-  return largest;
+// Of an output, or by how much something was changed.
+double largest_of(const Observed& run, size_t result) {
+  const size_t outputs = run.outputs.size();
+  if (!run.result(result).is_floating_point()) return 0;
+  return result < outputs
+             ? largest_finite(run.outputs[result])
+             : largest_change(run.before[result - outputs], run.written[result - outputs]);
 }
 
 // What a parameter is changed by is rounded as the parameter is, whatever the program does.
@@ -57,7 +43,8 @@ double movement(const Observed& run, const Observed& expected, size_t result) {
   if (result < outputs) return distance(run.outputs[result], expected.outputs[result]);
   const size_t i = result - outputs;
   if (!expected.written[i].is_floating_point()) return 0;
-  const double moved = distance(change(run, i), change(expected, i));
+  const double moved = distance_of_changes({run.before[i], run.written[i]},
+                                           {expected.before[i], expected.written[i]});
   return std::max(0.0, moved - rounding_of_change(expected.written[i]));
 }
 
@@ -89,11 +76,12 @@ double median(std::vector<double> values) {
 void round_differently(const c10::Storage& floats, int variant) {
   auto* numbers = static_cast<float*>(floats.mutable_data());
   const size_t count = floats.nbytes() / sizeof(float);
+  constexpr uint32_t kGolden = 0x9e3779b1;  // spreads what follows one another
+  const uint32_t start = static_cast<uint32_t>(variant) * 0x5f356495;
   for (size_t i = 0; i < count; ++i) {
-    const double golden = static_cast<double>(i) * 0.618 + variant * 0.371;
-    const double factor = 1 + (golden - std::floor(golden) - 0.5) * 0x1p-22;
-    const auto rounded = static_cast<float>(numbers[i] * factor);
-    if (std::isfinite(rounded)) numbers[i] = rounded;
+    const auto spread = static_cast<int32_t>(static_cast<uint32_t>(i) * kGolden + start);
+    const float rounded = numbers[i] + numbers[i] * (static_cast<float>(spread) * 0x1p-54F);
+    numbers[i] = std::isfinite(rounded) ? rounded : numbers[i];
   }
 }
 
@@ -117,11 +105,17 @@ Recording on_rounded_copies(const Recording& recording, int variant) {
 }
 
 RoundingResponse::RoundingResponse(const Observed& expected, bool has_backward)
-    : expected_(expected),
-      has_backward_(has_backward),
-      moved_(expected.results()),
-      noise_of_outputs_(kNoise * largest_output(expected)),
-      noise_of_changes_(kNoise * largest_change(expected)) {}
+    : expected_(expected), has_backward_(has_backward), moved_(expected.results()) {
+  double output = 0;
+  double change = 0;
+  for (size_t i = 0; i < expected.results(); ++i) {
+    sizes_.push_back(largest_of(expected, i));
+    double& largest = i < expected.outputs.size() ? output : change;
+    largest = std::max(largest, sizes_.back());
+  }
+  noise_of_outputs_ = kNoise * output;
+  noise_of_changes_ = kNoise * change;
+}
 
 void RoundingResponse::add(const Observed& rounded) {
   ++runs_;
@@ -130,30 +124,28 @@ void RoundingResponse::add(const Observed& rounded) {
     if (result.is_complex()) continue;
     moved_[i] = std::max(moved_[i], movement(rounded, expected_, i));
     if (!result.is_floating_point() || is_noise(i)) continue;
-    if (const double whole = size(i); whole > 0)
-      amplified_ = std::max(amplified_, moved_[i] / whole);
+    if (sizes_[i] > 0) amplified_ = std::max(amplified_, moved_[i] / sizes_[i]);
   }
 }
 
-bool RoundingResponse::explains(const Observed& run, size_t result) const {
-  const double found = difference(run, result);
+bool RoundingResponse::explains(double difference, size_t result) const {
   // Which results move most is chance (MobileNetV2: one gradient by 16 % that a rounded run of the
   // framework moved by 0.2 %), so the most that any moves counts for all.
   const double most = has_backward_ ? std::clamp(kFactorOfItsOwn * own(result),
                                                  kMostRoundingOfGradients, kMostRoundingOfChaos)
                                     : kMostRounding;
-  if (found <= std::min(kRoundingFactor * own(result), most) * size(result)) return true;
+  if (difference <= std::min(kRoundingFactor * own(result), most) * sizes_[result]) return true;
   if (!has_backward_) return false;
-  return found <= (is_noise(result) ? kRoundingFactor : kFactorOfItsOwn) * moved_[result];
+  return difference <= (is_noise(result) ? kRoundingFactor : kFactorOfItsOwn) * moved_[result];
 }
 
-bool RoundingResponse::explains_most(const Observed& run) const {
+bool RoundingResponse::explains_most(const std::vector<double>& differences) const {
   std::vector<double> errors;
   std::vector<double> moves;
   for (size_t i = 0; i < moved_.size(); ++i) {
-    if (is_noise(i) || size(i) == 0) continue;
-    errors.push_back(error(run, i));
-    moves.push_back(moved_[i] / size(i));
+    if (is_noise(i) || sizes_[i] == 0) continue;
+    errors.push_back(differences[i] / sizes_[i]);
+    moves.push_back(moved_[i] / sizes_[i]);
   }
   return median(errors) <= std::max(kRoundingFactor * median(moves), kMostErrorOfKernels);
 }
@@ -163,23 +155,12 @@ bool RoundingResponse::is_noise(size_t result) const {
   return moved_[result] <= (is_output ? noise_of_outputs_ : noise_of_changes_);
 }
 
-double RoundingResponse::error(const Observed& run, size_t result) const {
-  return difference(run, result) / size(result);
-}
-
-double RoundingResponse::own(size_t result) const {
-  return has_backward_ ? amplified_ : moved_[result] / size(result);
-}
-
 double RoundingResponse::difference(const Observed& run, size_t result) const {
   return distance(run.result(result), expected_.result(result));
 }
 
-// The largest number of an output, or by which something was changed.
-double RoundingResponse::size(size_t result) const {
-  const size_t outputs = expected_.outputs.size();
-  return largest_finite(result < outputs ? expected_.outputs[result]
-                                         : change(expected_, result - outputs));
+double RoundingResponse::own(size_t result) const {
+  return has_backward_ ? amplified_ : moved_[result] / sizes_[result];
 }
 
 }  // namespace nimble

@@ -42,22 +42,23 @@ class RoundingResponse {
   void add(const Observed& rounded);
   int runs() const { return runs_; }
 
-  // Whether a result of a run on the same inputs is as near as other rounding would leave it.
-  bool explains(const Observed& run, size_t result) const;
-  // Whether all of them together are: some may move by chance, not most.
-  bool explains_most(const Observed& run) const;
-  // By how much it is off, and by how much rounding alone moves it, relative to its size.
-  double error(const Observed& run, size_t result) const;
+  // By how much a result of a run on the same inputs is off.
+  double difference(const Observed& run, size_t result) const;
+  // Whether it is as near as other rounding would leave it.
+  bool explains(double difference, size_t result) const;
+  // Whether all of them together are: some may move by chance, not most. By result.
+  bool explains_most(const std::vector<double>& differences) const;
+  // The largest number of a result, or by which it was changed.
+  double size(size_t result) const { return sizes_[result]; }
+  // By how much rounding alone moves a result, relative to its size.
   double own(size_t result) const;
 
  private:
-  // Of a run on the same inputs.
-  double difference(const Observed& run, size_t result) const;
   bool is_noise(size_t result) const;
-  double size(size_t result) const;
 
   const Observed& expected_;
   bool has_backward_;
+  std::vector<double> sizes_;  // by result
   std::vector<double> moved_;  // by result
   int runs_ = 0;
   double noise_of_outputs_ = 0;  // what moves by less may be nothing but rounding
