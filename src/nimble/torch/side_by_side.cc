@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "nimble/base/error.h"
+#include "nimble/base/error.h"
 #include "nimble/passes/rewrite.h"
 #include "nimble/torch/compare.h"
 #include "nimble/torch/rounding.h"
@@ -171,20 +172,15 @@ class SideBySide {
     const c10::Storage right = std::exchange(kept_[i], {}).storage();
     const c10::Storage& found = following_.memory(values_[i].memory);
     const Graph& recorded = leader_.plan.graph;
-    const bool numbers = is_float(recorded.desc_of(*making(recorded, values_[i].value)).dtype);
-    if (!numbers) {
-      bytes_of_storage(found).copy_(bytes_of_storage(right));
-      return;
-    }
+    const DType& type = recorded.desc_of(*making(recorded, values_[i].value)).dtype;
     const auto& relayout = follower_.plan.graph.memories[values_[i].memory.index].relayout;
-    const auto all = static_cast<int64_t>(right.nbytes() / sizeof(float));
-    const TensorDesc flat = row_major(describe(at::empty({0})).dtype, {all});
+    const TensorDesc flat = row_major(type, {static_cast<int64_t>(right.nbytes()) / type.bytes});
     const at::Tensor leader = make_tensor(relayout ? relayout->from : flat, right);
     at::Tensor follower = make_tensor(relayout ? relayout->to : flat, found);
-    if (values_[i].is_ours)
+    if (values_[i].is_ours && is_float(type))
       deviations_[i] = {largest_finite(leader), difference_of(leader, follower)};
     follower.copy_(leader);
-    if (rounding_) round_differently(found, *rounding_);
+    if (rounding_ && is_float(type)) round_differently(found, *rounding_);
   }
 
   const Side& leader_;
@@ -252,8 +248,10 @@ std::vector<Deviation> run_side_by_side(const Side& leader, const Side& follower
   return both.compare(before);
 }
 
-PartsJudged::PartsJudged(std::vector<Deviation> found, double tolerance)
-    : found_(std::move(found)), moved_(found_.size()), tolerance_(tolerance) {}
+PartsJudged::PartsJudged(std::vector<Deviation> found, std::vector<double> tolerances)
+    : found_(std::move(found)), tolerances_(std::move(tolerances)), moved_(found_.size()) {
+  NIMBLE_ASSERT(tolerances_.size() == found_.size());
+}
 
 void PartsJudged::add_rounded(const std::vector<Deviation>& deviations) {
   for (size_t i = 0; i < moved_.size(); ++i)
@@ -264,7 +262,7 @@ std::optional<size_t> PartsJudged::worst() const {
   std::optional<size_t> worst;
   for (size_t i = 0; i < found_.size(); ++i) {
     const auto [size, difference] = found_[i];
-    if (difference <= std::max(tolerance_ * size, kRoundingFactor * moved_[i])) continue;
+    if (difference <= std::max(tolerances_[i] * size, kRoundingFactor * moved_[i])) continue;
     if (!worst || error(i) > error(*worst)) worst = i;
   }
   return worst;

@@ -69,7 +69,8 @@ std::vector<Deviation> run_side_by_side(const Side& leader, const Side& follower
 // cancels out is nothing but rounding.
 class PartsJudged {
  public:
-  PartsJudged(std::vector<Deviation> found, double tolerance);
+  // `tolerances` by deviation, relative to its size.
+  PartsJudged(std::vector<Deviation> found, std::vector<double> tolerances);
 
   // Of the framework, beside itself with another rounding.
   void add_rounded(const std::vector<Deviation>& deviations);
@@ -78,11 +79,12 @@ class PartsJudged {
   // Relative to its size.
   double error(size_t i) const { return found_[i].difference / found_[i].size; }
   double moved(size_t i) const { return moved_[i] / found_[i].size; }
+  double tolerance(size_t i) const { return tolerances_[i]; }
 
  private:
   std::vector<Deviation> found_;
+  std::vector<double> tolerances_;
   std::vector<double> moved_;
-  double tolerance_;
 };
 
 }  // namespace nimble
