@@ -105,7 +105,9 @@ class Instance::Steps {
   Steps& operator=(const Steps&) = delete;
 
   // All tasks have to run once, each in an order that the schedule allows on one thread.
-  void run(OpId task) { instance_.bindings_[task.index].run(instance_.bindings_[task.index].context); }
+  void run(OpId task) {
+    instance_.bindings_[task.index].run(instance_.bindings_[task.index].context);
+  }
   // Where a memory is now. Only between its first write and its last use, unless it is an output.
   const c10::Storage& memory(MemoryId memory) const {
     return instance_.slots_[memory.index].storage;

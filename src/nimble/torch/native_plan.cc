@@ -27,8 +27,7 @@ bool allow_winograd(Graph& graph) {
   bool any = false;
   for (Op& op : graph.ops) {
     if (!op.attributes) continue;
-    if (auto* conv = std::get_if<Convolution>(&*op.attributes))
-      any = conv->allow_winograd = true;
+    if (auto* conv = std::get_if<Convolution>(&*op.attributes)) any = conv->allow_winograd = true;
     if (auto* backward = std::get_if<ConvolutionBackwardInput>(&*op.attributes))
       any = backward->allow_winograd = true;
   }

@@ -69,8 +69,12 @@ ObservedRuns::ObservedRuns(Recording& recording, const std::vector<at::Tensor>& 
       options_(options),
       with_gradients_(with_gradients),
       input_is_used_(used_inputs(recording.trace)) {
-  for (size_t i = 0; i < inputs.size(); ++i)
-    inputs_.push_back(input_is_used_[i] ? copy_with_strides(inputs[i]) : inputs[i].detach());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_copied_by_runs =
+        recording_.input_is_written[i] && inputs[i].is_non_overlapping_and_dense();
+    const bool is_own = !input_is_used_[i] || is_copied_by_runs;
+    inputs_.push_back(is_own ? inputs[i].detach() : copy_with_strides(inputs[i]));
+  }
   for (const at::Tensor& tensor : recording_.written_externals) state_.save(tensor.storage());
   for (const at::Generator& generator : recording_.generators) state_.save(generator);
 }
@@ -132,6 +136,14 @@ std::optional<Observed> ObservedRuns::run_on_other_values(const TensorFunction& 
     return expected;
   }
   return std::nullopt;
+}
+
+size_t ObservedRuns::bytes_of_a_run() const {
+  size_t bytes = recording_.trace.framework_peak_bytes;
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (input_is_used_[i]) bytes += inputs_[i].nbytes();
+  for (const at::Tensor& tensor : recording_.written_externals) bytes += tensor.storage().nbytes();
+  return bytes;
 }
 
 std::vector<at::Tensor> ObservedRuns::fresh_inputs() const {

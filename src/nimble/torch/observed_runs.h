@@ -43,6 +43,9 @@ class ObservedRuns {
   std::optional<Observed> run_on_other_values(const TensorFunction& function,
                                               const LiveFunction& live);
 
+  // What one of them needs at most, with what it leaves.
+  size_t bytes_of_a_run() const;
+
   const std::vector<at::Tensor>& inputs() const { return inputs_; }
   // The program may write its inputs: every replay gets the values of the recorded run.
   std::vector<at::Tensor> fresh_inputs() const;
@@ -53,8 +56,7 @@ class ObservedRuns {
   SavedState& state() { return state_; }
 
   // Whether a result is within a tolerance, relative to the largest number or change.
-  bool agrees(const Observed& run, const Observed& expected, size_t result,
-              double tolerance) const;
+  bool agrees(const Observed& run, const Observed& expected, size_t result, double tolerance) const;
   std::string name_of_result(size_t result) const;
 
  private:
@@ -67,7 +69,7 @@ class ObservedRuns {
   const Options& options_;
   const bool with_gradients_;
   std::vector<bool> input_is_used_;  // by an op, or leaves the program
-  std::vector<at::Tensor> inputs_;   // not used: those are the user's own
+  std::vector<at::Tensor> inputs_;   // the user's own where no run can touch them
   SavedState state_;
 };
 

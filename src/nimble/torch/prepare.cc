@@ -15,6 +15,7 @@
 #include "nimble/schedule/many_streams.h"
 #include "nimble/schedule/one_stream.h"
 #include "nimble/schedule/verify.h"
+#include "nimble/torch/available_memory.h"
 #include "nimble/torch/cuda.h"
 #include "nimble/torch/intra_op.h"
 #include "nimble/torch/live_numbers.h"
@@ -62,6 +63,9 @@ constexpr double kClearlyFaster = 0.97;
 // By how much rounding moves a program. A step of MobileNetV2 at batch 8 was moved by 1.5e-4 in one
 // run and by 2.7e-2 in another.
 constexpr int kRoundings = 4;
+
+// The framework's plan and ours, and the instance that ours stays in.
+constexpr size_t kRunsSideBySide = 3;
 
 constexpr double kNotMeasured = std::numeric_limits<double>::max();
 
@@ -133,7 +137,10 @@ class Preparation {
     uses_native_ = why_not.empty();
     recorded_.outputs.clear();
     recorded_.written.clear();
-    if (!uses_native_) check_on_other_values();
+    if (!uses_native_) {
+      check_on_other_values();
+      framework_instance();
+    }
     on_others_.reset();
   }
 
@@ -168,7 +175,7 @@ class Preparation {
     const std::vector<double> costs = measure_costs(inside);
     for (size_t i = 0; i < costs.size(); ++i)
       result_.schedule.built.schedule.tasks[i].cost_ns = costs[i];
-    if (workers() > 1 && !(result_.weights && options_.streams == 1)) {
+    if (workers() > 1 && !(result_.weights && options_.streams == 1) && has_memory_for(1)) {
       ManyStreams many = build_many_streams(
           result_.plan->graph, costs,
           {.workers = static_cast<size_t>(workers()), .memory_limit_bytes = memory_limit()},
@@ -185,13 +192,16 @@ class Preparation {
   PrepareReport& report() { return result_.report; }
 
  private:
+  // A plan on our kernels. Memory for both its instance and the framework's is more than a large
+  // step of training leaves: each is made when it is wanted, and the other one goes.
   struct Candidate {
     std::unique_ptr<Plan> plan;
     std::unique_ptr<Weights> weights;
     PlannedSchedule schedule;
     std::unique_ptr<Instance> instance;
     double tolerance = 0;
-    bool is_last = false;  // there is no other way to plan it
+    bool is_last = false;          // there is no other way to plan it
+    bool parts_are_right = false;  // as run_side_by_side found
   };
 
   // Threads that run tasks side by side. Ops of ours are divided into tasks, so that one stream of
@@ -225,6 +235,10 @@ class Preparation {
       NativePlan native =
           make_native_plan(*result_.plan, {static_cast<size_t>(workers()), winograd});
       if (!native.plan) return "it has no op that a kernel of ours computes";
+      if (!has_memory_for(kRunsSideBySide))
+        return message("to compare ours with them takes ",
+                       (kRunsSideBySide * runs_.bytes_of_a_run()) >> 20,
+                       " MiB of memory, and only ", available_memory() >> 20, " are free");
       Candidate candidate = candidate_of(std::move(native.plan), names);
       candidate.tolerance = native.may_use_winograd ? kWinogradTolerance : kNativeTolerance;
       candidate.is_last = !native.may_use_winograd;
@@ -234,7 +248,7 @@ class Preparation {
         if (candidate.is_last) return difference;
         continue;
       }
-      if (!native.framework_ops.empty() && !is_faster(*candidate.instance)) {
+      if (!native.framework_ops.empty() && !is_faster(instance_of(candidate))) {
         std::string left;
         for (const std::string& name : native.framework_ops) left += " " + name;
         return "the framework's kernels alone measured faster; no kernel of ours for" + left;
@@ -242,6 +256,7 @@ class Preparation {
       result_.report.select_ms = native.select_ms;
       result_.report.passes = std::move(native.passes);
       result_.report.distinct_ops = native.distinct_ops;
+      instance_of(candidate);
       result_.instance = std::move(candidate.instance);
       result_.weights = std::move(candidate.weights);
       result_.plan = std::move(candidate.plan);
@@ -249,6 +264,11 @@ class Preparation {
       return "";
     }
     return difference;
+  }
+
+  // Whether so many more runs, with what they leave, can be held at once.
+  bool has_memory_for(size_t runs) const {
+    return runs * runs_.bytes_of_a_run() <= available_memory();
   }
 
   // One op after another, each divided among all workers.
@@ -263,10 +283,16 @@ class Preparation {
         proven(build_one_stream(candidate.plan->graph, static_cast<size_t>(workers()), no_costs,
                                 candidate.plan->adopted),
                options_.threads);
-    candidate.instance =
-        std::make_unique<Instance>(*candidate.plan, candidate.schedule, options_.borrowed_outputs);
-    candidate.instance->use(candidate.weights->current()->image);
     return candidate;
+  }
+
+  Instance& instance_of(Candidate& candidate) {
+    if (!candidate.instance) {
+      candidate.instance = std::make_unique<Instance>(*candidate.plan, candidate.schedule,
+                                                      options_.borrowed_outputs);
+      candidate.instance->use(candidate.weights->current()->image);
+    }
+    return *candidate.instance;
   }
 
   // What is not within the tolerance of the recorded run or of the run on other values, or empty.
@@ -289,8 +315,8 @@ class Preparation {
     std::vector<size_t> off;
     RoundingResponse response(expected);
     {
-      const Observed replayed =
-          runs_.run(*candidate.instance, expected.inputs, expected.live);
+      result_.instance.reset();
+      const Observed replayed = runs_.run(instance_of(candidate), expected.inputs, expected.live);
       if (replayed.outputs.size() != expected.outputs.size())
         return "it has not always as many outputs";
       for (size_t i = 0; i < expected.results(); ++i)
@@ -310,21 +336,20 @@ class Preparation {
         if (response.runs() == kRoundings)
           return "with our kernels most results are further from the framework's than other "
                  "rounding of inputs and parameters moves them";
-        response.add(
-            runs_.run_on_rounded(expected, policies_, result_.schedule, response.runs()));
+        response.add(runs_.run_on_rounded(expected, policies_, result_.schedule, response.runs()));
       }
     }
-    if (parts_are_judged_of_ == candidate.plan.get()) return "";
+    if (candidate.parts_are_right) return "";
     if (candidate.is_last && &expected == &recorded_) {
       expected.outputs.clear();
       expected.written.clear();
     }
     std::string found = difference_in_parts(candidate, expected);
-    if (found.empty()) {
-      parts_are_judged_of_ = candidate.plan.get();
-      check_on_other_values();
-    }
-    return found;
+    if (!found.empty()) return found;
+    candidate.parts_are_right = true;
+    candidate.instance.reset();
+    check_on_other_values();
+    return "";
   }
 
   // The first of these results that other rounding would not move as far, or empty.
@@ -334,8 +359,7 @@ class Preparation {
     for (size_t i : results) {
       const double difference = response.difference(replayed, i);
       while (!response.explains(difference, i) && response.runs() < kRoundings)
-        response.add(
-            runs_.run_on_rounded(expected, policies_, result_.schedule, response.runs()));
+        response.add(runs_.run_on_rounded(expected, policies_, result_.schedule, response.runs()));
       if (response.explains(difference, i)) continue;
       return message("with our kernels ", runs_.name_of_result(i), " is not within ", tolerance,
                      " of the framework's, relative to the largest number: ",
@@ -347,30 +371,30 @@ class Preparation {
 
   // What kernels of ours get wrong on the values that the framework's make; or empty.
   std::string difference_in_parts(Candidate& candidate, const Observed& expected) {
-    result_.instance.reset();  // the leader stands for it
     const Plan& ours = *candidate.plan;
     const std::vector<TaskId> our_order = serial_order(candidate.schedule.built.schedule);
     const std::vector<TaskId> recorded_order = serial_order(result_.schedule.built.schedule);
     const std::vector<SharedValue> values = shared_values(
         result_.plan->graph, ours.graph, our_order, recording_.trace.framework_peak_bytes / 2);
-    const Plan framework(std::make_shared<Recording>(on_copies(recording_)), policies_);
-    Instance leader(framework, result_.schedule, options_.borrowed_outputs);
-    const auto deviations_of = [&](const Plan& plan, Instance& follower,
-                                   const std::vector<TaskId>& order,
-                                   const std::vector<SharedValue>& shared,
-                                   std::optional<int> rounding) {
-      const SavedState::Checkpoint checkpoint(runs_.state());
-      leader.set_live(expected.live);
-      follower.set_live(expected.live);
-      return run_side_by_side(
-          {framework, leader, recorded_order, runs_.copies_to_run_on(expected.inputs)},
-          {plan, follower, order, runs_.copies_to_run_on(expected.inputs)}, shared,
-          expected.before, rounding);
-    };
-    std::vector<Deviation> found = deviations_of(ours, *candidate.instance, our_order, values, {});
+    const auto deviations_of =
+        [&](const Plan& plan, Instance& follower, const std::vector<TaskId>& order,
+            const std::vector<SharedValue>& shared, std::optional<int> rounding) {
+          const Plan framework(std::make_shared<Recording>(on_copies(recording_)), policies_);
+          Instance leader(framework, result_.schedule, options_.borrowed_outputs);
+          const SavedState::Checkpoint checkpoint(runs_.state());
+          leader.set_live(expected.live);
+          follower.set_live(expected.live);
+          return run_side_by_side(
+              {framework, leader, recorded_order, runs_.copies_to_run_on(expected.inputs)},
+              {plan, follower, order, runs_.copies_to_run_on(expected.inputs)}, shared,
+              expected.before, rounding);
+        };
+    std::vector<Deviation> found =
+        deviations_of(ours, instance_of(candidate), our_order, values, {});
     std::vector<double> tolerances(found.size(), kPartTolerance);
     for (size_t i = 0; i < values.size(); ++i)
       if (uses_winograd(ours, values[i].made_by)) tolerances[i] = kWinogradTolerance;
+    candidate.instance.reset();
     PartsJudged judged(std::move(found), std::move(tolerances));
     const std::vector<SharedValue> same = as_recorded(values, result_.plan->graph);
     for (int variant = 0; variant < kRoundings && judged.worst(); ++variant) {
@@ -539,10 +563,9 @@ class Preparation {
   Observed recorded_;                  // the recorded run; its results until ours were compared
   std::optional<Observed> on_others_;  // a run of the program on other values, see on_others()
   bool others_have_run_ = false;
-  bool others_are_checked_ = false;  // with the framework's kernels
-  bool has_backward_ = false;        // among the calls
-  const Plan* parts_are_judged_of_ = nullptr;  // and found right
-  std::vector<ResultPolicy> policies_;         // of the framework's plan, by CallId
+  bool others_are_checked_ = false;     // with the framework's kernels
+  bool has_backward_ = false;           // among the calls
+  std::vector<ResultPolicy> policies_;  // of the framework's plan, by CallId
   Prepared result_;
   std::vector<CallId> misfits_;
   std::string difference_;

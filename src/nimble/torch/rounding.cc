@@ -35,8 +35,8 @@ double movement(const Observed& run, const Observed& expected, size_t result) {
   if (result < outputs) return distance(run.outputs[result], expected.outputs[result]);
   const at::Tensor& written = expected.written[result - outputs];
   if (!written.is_floating_point()) return 0;
-  return std::max(0.0, distance(run.written[result - outputs], written) -
-                           rounding_of_change(written));
+  return std::max(0.0,
+                  distance(run.written[result - outputs], written) - rounding_of_change(written));
 }
 
 c10::Storage copy_of(const c10::Storage& storage) {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "nimble/base/error.h"
-#include "nimble/base/error.h"
 #include "nimble/passes/rewrite.h"
 #include "nimble/torch/compare.h"
 #include "nimble/torch/rounding.h"
@@ -70,7 +69,9 @@ std::vector<bool> changed_in_parts(const Graph& recorded) {
 // those that hold up too many others.
 void leave_out_displaced(std::vector<SharedValue>& values, const Graph& recorded,
                          size_t most_bytes_kept) {
-  const auto producer = [&](const SharedValue& v) { return recorded.values[v.value.index].producer; };
+  const auto producer = [&](const SharedValue& v) {
+    return recorded.values[v.value.index].producer;
+  };
   std::vector<SharedValue> kept;
   for (size_t i = 0; i < values.size(); ++i) {
     size_t bytes = 0;
@@ -149,8 +150,7 @@ class SideBySide {
       Deviation deviation = deviation_of_result(written[i], written_by_other[i]);
       if (written[i].is_floating_point()) {
         deviation.size = largest_change(before[i], written[i]);
-        deviation.difference =
-            std::max(0.0, deviation.difference - rounding_of_change(written[i]));
+        deviation.difference = std::max(0.0, deviation.difference - rounding_of_change(written[i]));
       }
       deviations_.push_back(deviation);
     }
@@ -221,9 +221,8 @@ std::vector<SharedValue> shared_values(const Graph& recorded, const Graph& rewri
         {memory.recorded, MemoryId(m), task, time.by_ours, rewritten.ops[task.index].name});
   }
   const auto place = [&](const SharedValue& value) { return times[value.memory.index].last_write; };
-  std::sort(values.begin(), values.end(), [&](const SharedValue& a, const SharedValue& b) {
-    return place(a) < place(b);
-  });
+  std::sort(values.begin(), values.end(),
+            [&](const SharedValue& a, const SharedValue& b) { return place(a) < place(b); });
   leave_out_displaced(values, recorded, most_bytes_kept);
   return values;
 }

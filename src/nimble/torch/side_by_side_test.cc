@@ -39,22 +39,24 @@ struct Amplifying {
     at::Tensor h = in[0];
     for (const at::Tensor& weight : weights) {
       inputs.push_back(h);
-      products.push_back(at::mm(h, weight).mul(scale));
+      products.push_back(at::mm(h, weight).mul(scale).view({kBatch, 16, 1, 1}));
       const auto [normal, mean, inverse] = at::native_batch_norm(
           products.back(), {}, {}, {}, {}, /*training=*/true, /*momentum=*/0.1, eps);
       means.push_back(mean);
       inverses.push_back(inverse);
-      results.push_back(h = at::relu(normal));
+      results.push_back(at::relu(normal));
+      h = results.back().view({kBatch, 16});
     }
-    at::Tensor gradient = h * 0.01;
+    at::Tensor gradient = results.back() * 0.01;
     Tensors out = {h.sum()};
     for (size_t i = weights.size(); i-- > 0;) {
       gradient = at::threshold_backward(gradient, results[i], 0);
       gradient = std::get<0>(at::native_batch_norm_backward(gradient, products[i], {}, {}, {},
                                                             means[i], inverses[i], /*train=*/true,
                                                             eps, {true, false, false}));
+      gradient = gradient.view({kBatch, 16});
       const at::Tensor of_weight = at::mm(inputs[i].t(), gradient);
-      gradient = at::mm(gradient, weights[i].t());
+      gradient = at::mm(gradient, weights[i].t()).view({kBatch, 16, 1, 1});
       weights[i].sub_(of_weight / of_weight.mul(of_weight).sqrt().add(1e-10), 1e-3);
       out.push_back(of_weight);
     }
@@ -173,8 +175,8 @@ double distance_of_free_runs(const Amplifying& program) {
   const auto policies = best_policies(recording);
   Tensors results[2];
   for (int i : {0, 1}) {
-    auto copy = std::make_shared<Recording>(i == 0 ? on_copies(recording)
-                                                   : on_rounded_copies(recording));
+    auto copy =
+        std::make_shared<Recording>(i == 0 ? on_copies(recording) : on_rounded_copies(recording));
     const Plan plan(copy, policies);
     Instance instance(plan, Pair::planned(plan), false);
     for (const at::Tensor& t : instance.run({program.x})) results[i].push_back(t.clone());
