@@ -528,12 +528,16 @@ class Preparation {
     constexpr int kFewest = 3;
     constexpr int kMost = 25;
     constexpr double kBudgetUs = 300e3;
+    // Of runs that take seconds there are few: what warms up is little beside them.
     constexpr double kVeryLongUs = 3e6;
+    constexpr double kClearly = 1.3;
     for (int round = 0; round < kMost; ++round) {
       if (round >= kFewest && microseconds_since(start) > kBudgetUs) break;
       if (round == 2 && microseconds_since(start) > kVeryLongUs) break;
       times_of_a.push_back(time_of(a));
       times_of_b.push_back(time_of(b));
+      const auto [least, most] = std::minmax(times_of_a.back(), times_of_b.back());
+      if (microseconds_since(start) > kVeryLongUs && most > kClearly * least) break;
       const bool is_long = microseconds_since(start) > kBudgetUs;
       if (round > 0 && is_long && times_of_b.back() > times_of_a.back()) break;
     }
@@ -549,7 +553,7 @@ class Preparation {
   }
 
   static double quartile_after_first(std::vector<double> times) {
-    times.erase(times.begin());
+    if (times.size() > 1) times.erase(times.begin());
     std::nth_element(times.begin(), times.begin() + times.size() / 4, times.end());
     return times[times.size() / 4];
   }
