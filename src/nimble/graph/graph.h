@@ -21,12 +21,22 @@ namespace nimble {
 // that nothing has to wait for the old contents to be used up. An in-place update starts a new
 // value in the same memory.
 
+// The same tensor as it lay in memory and as it lies there now.
+struct Relayout {
+  TensorDesc from;
+  TensorDesc to;
+};
+
 struct Memory {
   size_t bytes = 0;
   Role role = Role::kIntermediate;
   BufferId buffer;
   bool is_output = false;
   bool is_updated = false;  // of Graph::updates: no constant, though no op writes it
+  // Of a rewritten graph: the value of the recorded one that ops leave there. None: rewriting made
+  // it, or it is there before the first op.
+  ValueId recorded = {};
+  std::optional<Relayout> relayout = {};  // none: it lies as it did when it was recorded
 };
 
 struct Value {

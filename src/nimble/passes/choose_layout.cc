@@ -59,14 +59,9 @@ class LayoutChooser {
   }
 
  private:
-  // A tensor that lay in memory as `from` says and now lies as `to` says.
-  struct Layout {
-    TensorDesc from;
-    TensorDesc to;
-  };
   // The same contents elsewhere, until somebody writes the original.
   struct CopiedLayout {
-    Layout layout;
+    Relayout layout;
     MemoryId memory;
   };
 
@@ -115,8 +110,9 @@ class LayoutChooser {
       const TensorDesc& from = *images_[memory.index];
       if (order_of(from) != Order::kOther) continue;
       if (!contains(images, i) && !wants_as_inputs(op, memory)) continue;
-      const Layout layout{from, channels_last(from.dtype, from.sizes)};
-      if (can_lay_out(memory, layout)) relaid_[memory.index] = layout;
+      const Relayout layout{from, channels_last(from.dtype, from.sizes)};
+      if (!can_lay_out(memory, layout)) continue;
+      relaid_[memory.index] = graph_.memories[memory.index].relayout = layout;
     }
   }
 
@@ -157,7 +153,7 @@ class LayoutChooser {
 
   // Whether all writers can write there. Readers that cannot follow get a copy of contents that
   // do not change; else all must follow.
-  bool can_lay_out(MemoryId memory, const Layout& layout) const {
+  bool can_lay_out(MemoryId memory, const Relayout& layout) const {
     const Memory& described = graph_.memories[memory.index];
     if (described.role != Role::kIntermediate || described.is_output) return false;
     for (OpId writer : uses_.writers(memory)) {
@@ -204,7 +200,7 @@ class LayoutChooser {
         } else if (operand.reads && !operand.writes) {
           read_image_copy(op, operand);
         } else if (operand.writes && !operand.reads) {
-          const Layout layout{desc, channels_last(desc.dtype, desc.sizes)};
+          const Relayout layout{desc, channels_last(desc.dtype, desc.sizes)};
           const MemoryId memory = add_memory(graph_, layout.to.end_byte());
           const Operand target = operand;
           operand = writing(memory, add_view(graph_, layout.to));
@@ -281,7 +277,7 @@ class LayoutChooser {
       operand = reading(copy.memory, add_view(graph_, *as_image(*moved)));
       return;
     }
-    const Layout layout{desc, channels_last(desc.dtype, desc.sizes)};
+    const Relayout layout{desc, channels_last(desc.dtype, desc.sizes)};
     const Operand source = operand;
     operand = reading(add_copy(reader, source, layout), add_view(graph_, layout.to));
     copies.push_back({layout, operand.memory});
@@ -289,8 +285,8 @@ class LayoutChooser {
 
   // The view stays, on a copy of the memory with the layout that was recorded.
   void read_original_layout(const Op& reader, Operand& operand) {
-    const Layout& layout = *relaid_[operand.memory.index];
-    const Layout back{layout.to, layout.from};
+    const Relayout& layout = *relaid_[operand.memory.index];
+    const Relayout back{layout.to, layout.from};
     auto& copies = copies_of(operand.memory);
     auto copy = std::find_if(copies.begin(), copies.end(), [&](const CopiedLayout& c) {
       return c.layout.from == back.from && c.layout.to == back.to;
@@ -305,7 +301,7 @@ class LayoutChooser {
   }
 
   // Copies in front of a reader; what is constant, ahead of time.
-  MemoryId add_copy(const Op& reader, const Operand& source, const Layout& layout) {
+  MemoryId add_copy(const Op& reader, const Operand& source, const Relayout& layout) {
     changed_ = true;
     const bool constant = source.memory.index < images_.size() && uses_.is_constant(source.memory);
     const MemoryId memory =
@@ -339,7 +335,7 @@ class LayoutChooser {
   Graph& graph_;
   const Uses uses_;  // of the graph as it came; by its memories, as the next
   std::vector<std::optional<TensorDesc>> images_;
-  std::vector<std::optional<Layout>> relaid_;
+  std::vector<std::optional<Relayout>> relaid_;
   std::vector<std::vector<CopiedLayout>> copies_;
   bool changed_ = false;
 };

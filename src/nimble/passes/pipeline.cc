@@ -25,6 +25,7 @@
 #include "nimble/passes/recompute_late.h"
 #include "nimble/passes/remove_copies.h"
 #include "nimble/passes/remove_dead_ops.h"
+#include "nimble/passes/start_updates_early.h"
 #include "nimble/passes/use_clamped_in_gradients.h"
 
 namespace nimble {
@@ -64,6 +65,7 @@ std::vector<Pass> passes(const PassOptions& options) {
       {"commit_updates", commit_updates},
       {"fuse_updates", fuse_updates},
       {"remove_unread_ops", remove_dead_ops},
+      {"start_updates_early", start_updates_early},
   };
 }
 

@@ -291,6 +291,7 @@ MemoryId CallReader::new_memory_for(const Operand& written) {
   const Memory& recorded = recorded_graph_.memories[written.memory.index];
   const MemoryId memory = add_memory(imported_, static_cast<int64_t>(recorded.bytes));
   imported_.memories[memory.index].buffer = recorded.buffer;
+  imported_.memories[memory.index].recorded = written.after;
   memory_of_value_[written.after.index] = memory;
   return memory;
 }

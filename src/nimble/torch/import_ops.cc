@@ -126,8 +126,10 @@ class Importer {
       MemoryId& after = memory_of_value_[operand.after.index];
       if (operand.before.valid())
         after = operand.memory;
-      else if (!after.valid())
+      else if (!after.valid()) {
         after = memory_of(operand.memory);
+        imported_.memories[after.index].recorded = operand.after;
+      }
       operand.memory = after;
     }
     imported_.ops.push_back(std::move(kept));

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "nimble/base/error.h"
-#include "nimble/torch/replay_guard.h"
 #include "nimble/torch/results.h"
 #include "nimble/torch/tensor_conversion.h"
 
@@ -203,6 +202,12 @@ std::vector<TaskTime> Instance::run_timed(c10::ArrayRef<at::Tensor> inputs) {
     collect_outputs(inputs);
     return times;
   });
+}
+
+Instance::Steps::Steps(Instance& instance, std::vector<at::Tensor> inputs)
+    : instance_(instance), inputs_(std::move(inputs)), guard_(instance.intra_op_threads_) {
+  instance_.bind_inputs(inputs_);
+  instance_.bind_outputs();
 }
 
 void Instance::bind_inputs(c10::ArrayRef<at::Tensor> inputs) {

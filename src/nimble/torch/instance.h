@@ -13,6 +13,7 @@
 #include "nimble/torch/memory_slot.h"
 #include "nimble/torch/native_task.h"
 #include "nimble/torch/plan.h"
+#include "nimble/torch/replay_guard.h"
 #include "nimble/torch/result_memory.h"
 #include "nimble/torch/weights.h"
 
@@ -35,6 +36,8 @@ class Instance {
   std::vector<at::Tensor> run(c10::ArrayRef<at::Tensor> inputs);
   // As run(), and says when each task ran.
   std::vector<TaskTime> run_timed(c10::ArrayRef<at::Tensor> inputs);
+  // A run one task at a time, see below.
+  class Steps;
   // After a run: calls whose results did not get where the plan has them.
   std::vector<CallId> misfits() const;
 
@@ -88,6 +91,34 @@ class Instance {
   std::vector<MemoryId> adopted_memories_;
   std::vector<at::Tensor> staging_;  // by input; where its strides differ from the recorded
   std::unique_ptr<Replayer> replayer_;
+};
+
+// A run of which the caller says when each task is due, and who may look at memories and change
+// them in between. On this thread; steps of several instances must end in the reverse order of
+// their beginning.
+class Instance::Steps {
+ public:
+  // `inputs` as of run().
+  Steps(Instance& instance, std::vector<at::Tensor> inputs);
+  ~Steps() { instance_.release_results(); }
+  Steps(const Steps&) = delete;
+  Steps& operator=(const Steps&) = delete;
+
+  // All tasks have to run once, each in an order that the schedule allows on one thread.
+  void run(OpId task) {
+    instance_.bindings_[task.index].run(instance_.bindings_[task.index].context);
+  }
+  // Where a memory is now. Only between its first write and its last use, unless it is an output.
+  const c10::Storage& memory(MemoryId memory) const {
+    return instance_.slots_[memory.index].storage;
+  }
+  // Behind the last task.
+  std::vector<at::Tensor> outputs() { return instance_.collect_outputs(inputs_); }
+
+ private:
+  Instance& instance_;
+  const std::vector<at::Tensor> inputs_;
+  const ReplayGuard guard_;
 };
 
 }  // namespace nimble

@@ -22,13 +22,16 @@ bool is_deterministic(const Recording& recording, const Op& op) {
          recording.calls[op.call.index].results.size() == handle.schema().returns().size();
 }
 
-void allow_winograd(Graph& graph) {
+// Whether there is an op that could use it.
+bool allow_winograd(Graph& graph) {
+  bool any = false;
   for (Op& op : graph.ops) {
     if (!op.attributes) continue;
-    if (auto* conv = std::get_if<Convolution>(&*op.attributes)) conv->allow_winograd = true;
+    if (auto* conv = std::get_if<Convolution>(&*op.attributes)) any = conv->allow_winograd = true;
     if (auto* backward = std::get_if<ConvolutionBackwardInput>(&*op.attributes))
-      backward->allow_winograd = true;
+      any = backward->allow_winograd = true;
   }
+  return any;
 }
 
 std::vector<KernelChoice> choose_kernels(Graph& graph, size_t workers, size_t& distinct) {
@@ -56,7 +59,7 @@ NativePlan make_native_plan(const Plan& framework, const NativePlanOptions& opti
   Graph graph = import_ops(framework.recording, framework.graph);
   const auto is_ours = [](const Op& op) { return op.attributes.has_value(); };
   if (std::none_of(graph.ops.begin(), graph.ops.end(), is_ours)) return result;
-  if (options.winograd) allow_winograd(graph);
+  if (options.winograd) result.may_use_winograd = allow_winograd(graph);
   PassOptions pass_options;
   pass_options.fold_constants.foldable = [&](const Op& op) {
     return is_deterministic(framework.recording, op);

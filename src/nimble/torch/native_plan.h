@@ -20,6 +20,7 @@ struct NativePlan {
   std::unique_ptr<Plan> plan;  // null: no op of ours in it
   std::vector<PassRecord> passes;
   size_t distinct_ops = 0;
+  bool may_use_winograd = false;           // as the user allows it, and there are convolutions
   std::vector<std::string> framework_ops;  // left in it, each name once
   double select_ms = 0;
 };

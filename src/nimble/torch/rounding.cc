@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "nimble/base/error.h"
 #include "nimble/torch/compare.h"
@@ -14,15 +15,6 @@ namespace {
 
 constexpr double kRoundingFactor = 16;  // of how the framework itself responds to rounding
 constexpr double kMostRounding = 1e-2;
-// Backward passes amplify more. Gradients of ResNet-50 at batch 32, on images of 32x32, moved by
-// 0.03 of the largest on one machine and by 0.27 to 0.29 on another when the inputs were rounded
-// differently; signs that flip in front of a relu are the likely reason. Where rounding alone moves
-// some results that far, kernels may move any by twice that, up to a half.
-constexpr double kMostRoundingOfGradients = 0.25;
-constexpr double kMostRoundingOfChaos = 0.5;
-// Likewise, of what moves by much: Adam makes steps of full length of gradients that are nothing
-// but rounding.
-constexpr double kFactorOfItsOwn = 2;
 // In the median, if rounding does not explain more: 3x3 kernels by Winograd's algorithm may.
 constexpr double kMostErrorOfKernels = 1e-3;
 // Gradients that are zero but for rounding: what moves them is so little beside the largest one.
@@ -37,15 +29,14 @@ double largest_of(const Observed& run, size_t result) {
              : largest_change(run.before[result - outputs], run.written[result - outputs]);
 }
 
-// What a parameter is changed by is rounded as the parameter is, whatever the program does.
+// A parameter is rounded as a number of its size is, whatever it is changed by.
 double movement(const Observed& run, const Observed& expected, size_t result) {
   const size_t outputs = expected.outputs.size();
   if (result < outputs) return distance(run.outputs[result], expected.outputs[result]);
-  const size_t i = result - outputs;
-  if (!expected.written[i].is_floating_point()) return 0;
-  const double moved = distance_of_changes({run.before[i], run.written[i]},
-                                           {expected.before[i], expected.written[i]});
-  return std::max(0.0, moved - rounding_of_change(expected.written[i]));
+  const at::Tensor& written = expected.written[result - outputs];
+  if (!written.is_floating_point()) return 0;
+  return std::max(0.0,
+                  distance(run.written[result - outputs], written) - rounding_of_change(written));
 }
 
 c10::Storage copy_of(const c10::Storage& storage) {
@@ -62,6 +53,26 @@ std::vector<bool> floats_in(const Trace& trace) {
   for (const View& view : trace.views)
     if (view.desc.dtype != single) is_float[view.buffer.index] = false;
   return is_float;
+}
+
+// The same program on storages that `other` gives by buffer; where it gives none, on the same.
+template <class Other>
+Recording with_other_memory(const Recording& recording, const Other& other) {
+  Recording copy = recording;
+  for (size_t i = 0; i < recording.trace.buffers.size(); ++i) {
+    if (recording.trace.buffers[i].role != Role::kExternal || !recording.storages[i]) continue;
+    const std::optional<c10::Storage> storage = other(i);
+    if (!storage) continue;
+    copy.storages[i] = *storage;
+    at::Tensor& tensor = copy.external_tensors[i];
+    if (tensor.defined()) tensor = make_tensor(describe(tensor), *storage);
+    for (size_t w = 0; w < recording.written_externals.size(); ++w) {
+      const at::Tensor& written = recording.written_externals[w];
+      if (written.storage().is_alias_of(recording.storages[i]))
+        copy.written_externals[w] = make_tensor(describe(written), *storage);
+    }
+  }
+  return copy;
 }
 
 double median(std::vector<double> values) {
@@ -86,26 +97,25 @@ void round_differently(const c10::Storage& floats, int variant) {
 }
 
 Recording on_rounded_copies(const Recording& recording, int variant) {
-  Recording copy = recording;
-  const Trace& trace = recording.trace;
-  const std::vector<bool> is_float = floats_in(trace);
-  for (size_t i = 0; i < trace.buffers.size(); ++i) {
-    if (trace.buffers[i].role != Role::kExternal || !recording.storages[i]) continue;
-    copy.storages[i] = copy_of(recording.storages[i]);
-    if (is_float[i]) round_differently(copy.storages[i], variant);
-    at::Tensor& tensor = copy.external_tensors[i];
-    if (tensor.defined()) tensor = make_tensor(describe(tensor), copy.storages[i]);
-    for (size_t w = 0; w < recording.written_externals.size(); ++w) {
-      const at::Tensor& written = recording.written_externals[w];
-      if (written.storage().is_alias_of(recording.storages[i]))
-        copy.written_externals[w] = make_tensor(describe(written), copy.storages[i]);
-    }
-  }
-  return copy;
+  const std::vector<bool> is_float = floats_in(recording.trace);
+  return with_other_memory(recording, [&](size_t buffer) -> std::optional<c10::Storage> {
+    const c10::Storage copy = copy_of(recording.storages[buffer]);
+    if (is_float[buffer]) round_differently(copy, variant);
+    return copy;
+  });
 }
 
-RoundingResponse::RoundingResponse(const Observed& expected, bool has_backward)
-    : expected_(expected), has_backward_(has_backward), moved_(expected.results()) {
+Recording on_copies(const Recording& recording) {
+  return with_other_memory(recording, [&](size_t buffer) -> std::optional<c10::Storage> {
+    for (const at::Tensor& written : recording.written_externals)
+      if (written.storage().is_alias_of(recording.storages[buffer]))
+        return copy_of(recording.storages[buffer]);
+    return std::nullopt;
+  });
+}
+
+RoundingResponse::RoundingResponse(const Observed& expected)
+    : expected_(expected), moved_(expected.results()) {
   double output = 0;
   double change = 0;
   for (size_t i = 0; i < expected.results(); ++i) {
@@ -119,32 +129,21 @@ RoundingResponse::RoundingResponse(const Observed& expected, bool has_backward)
 
 void RoundingResponse::add(const Observed& rounded) {
   ++runs_;
-  for (size_t i = 0; i < expected_.results(); ++i) {
-    const at::Tensor& result = expected_.result(i);
-    if (result.is_complex()) continue;
-    moved_[i] = std::max(moved_[i], movement(rounded, expected_, i));
-    if (!result.is_floating_point() || is_noise(i)) continue;
-    if (sizes_[i] > 0) amplified_ = std::max(amplified_, moved_[i] / sizes_[i]);
-  }
+  for (size_t i = 0; i < expected_.results(); ++i)
+    if (!expected_.result(i).is_complex())
+      moved_[i] = std::max(moved_[i], movement(rounded, expected_, i));
 }
 
 bool RoundingResponse::explains(double difference, size_t result) const {
-  // Which results move most is chance (MobileNetV2: one gradient by 16 % that a rounded run of the
-  // framework moved by 0.2 %), so the most that any moves counts for all.
-  const double most = has_backward_ ? std::clamp(kFactorOfItsOwn * own(result),
-                                                 kMostRoundingOfGradients, kMostRoundingOfChaos)
-                                    : kMostRounding;
-  if (difference <= std::min(kRoundingFactor * own(result), most) * sizes_[result]) return true;
-  if (!has_backward_) return false;
-  return difference <= (is_noise(result) ? kRoundingFactor : kFactorOfItsOwn) * moved_[result];
+  return difference <= std::min(kRoundingFactor * own(result), kMostRounding) * sizes_[result];
 }
 
-bool RoundingResponse::explains_most(const std::vector<double>& differences) const {
+bool RoundingResponse::explains_most(const Observed& run) const {
   std::vector<double> errors;
   std::vector<double> moves;
   for (size_t i = 0; i < moved_.size(); ++i) {
-    if (is_noise(i) || sizes_[i] == 0) continue;
-    errors.push_back(differences[i] / sizes_[i]);
+    if (sizes_[i] == 0 || (runs_ > 0 && is_noise(i))) continue;
+    errors.push_back(difference(run, i) / sizes_[i]);
     moves.push_back(moved_[i] / sizes_[i]);
   }
   return median(errors) <= std::max(kRoundingFactor * median(moves), kMostErrorOfKernels);
@@ -157,10 +156,6 @@ bool RoundingResponse::is_noise(size_t result) const {
 
 double RoundingResponse::difference(const Observed& run, size_t result) const {
   return distance(run.result(result), expected_.result(result));
-}
-
-double RoundingResponse::own(size_t result) const {
-  return has_backward_ ? amplified_ : moved_[result] / sizes_[result];
 }
 
 }  // namespace nimble

@@ -27,14 +27,16 @@ struct Observed {
 // numbers up and others down.
 void round_differently(const c10::Storage& floats, int variant = 0);
 
+// The same program on copies of what it writes, beside which it can run itself.
+Recording on_copies(const Recording& recording);
 // The same program on copies of what it found, with parameters rounded differently.
 Recording on_rounded_copies(const Recording& recording, int variant = 0);
 
 // How a program of the framework responds to rounding: some amplify it, on values they were not
-// made for, and some results are nothing else (the gradient of a bias that cancels out).
+// made for.
 class RoundingResponse {
  public:
-  RoundingResponse(const Observed& expected, bool has_backward);
+  explicit RoundingResponse(const Observed& expected);
 
   // A run as `expected`, but from inputs and parameters that were rounded differently. What counts
   // is by how much a result moved at most. One run may say little: whether any unit changes sides
@@ -46,24 +48,22 @@ class RoundingResponse {
   double difference(const Observed& run, size_t result) const;
   // Whether it is as near as other rounding would leave it.
   bool explains(double difference, size_t result) const;
-  // Whether all of them together are: some may move by chance, not most. By result.
-  bool explains_most(const std::vector<double>& differences) const;
+  // Whether most of the results are: any may be further off by chance.
+  bool explains_most(const Observed& run) const;
   // The largest number of a result, or by which it was changed.
   double size(size_t result) const { return sizes_[result]; }
   // By how much rounding alone moves a result, relative to its size.
-  double own(size_t result) const;
+  double own(size_t result) const { return moved_[result] / sizes_[result]; }
 
  private:
   bool is_noise(size_t result) const;
 
   const Observed& expected_;
-  bool has_backward_;
   std::vector<double> sizes_;  // by result
   std::vector<double> moved_;  // by result
   int runs_ = 0;
   double noise_of_outputs_ = 0;  // what moves by less may be nothing but rounding
   double noise_of_changes_ = 0;  // likewise, of what was written
-  double amplified_ = 0;         // by how much results differ at most, relative to their size
 };
 
 }  // namespace nimble

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "nimble/base/error.h"
 #include "nimble/torch/tensor_conversion.h"
 
 namespace nimble {
@@ -56,6 +57,14 @@ class SavedState {
       if (known == generator) return state;
     std::lock_guard lock(generator.mutex());
     return generators_.emplace_back(generator, generator.get_state()).second;
+  }
+
+  // A tensor as it was saved: it looks at what is kept here. Its storage must have been saved.
+  at::Tensor as_saved(const at::Tensor& tensor) const {
+    for (const auto& [storage, bytes] : storages_)
+      if (storage.is_alias_of(tensor.storage()))
+        return make_tensor(describe(tensor), bytes.storage());
+    NIMBLE_ASSERT(false, "not saved");
   }
 
   // Where a tensor looks, not what is there.
