@@ -289,11 +289,11 @@ class Preparation {
         result_.schedule = result_.device->planned();
         result_.report.many_streams = result_.schedule.built.schedule.streams.size() > 1;
       }
-    } catch (const c10::AcceleratorError&) {
-      throw;  // the device may not work any more
     } catch (const std::exception& error) {
       const std::string text = text_of(error);
       considered.why_dropped = text.substr(0, text.find('\n'));
+      // Throws if the device does not work any more.
+      if (is_of_device(error)) run_on_copies(inputs_, recorded_.live);
     }
     result_.report.considered.push_back(considered);
     return considered.kept;
