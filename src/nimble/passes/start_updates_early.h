@@ -4,8 +4,8 @@
 
 namespace nimble {
 
-// Moves ops of ours that nobody waits for up to where all they wait for is done: an optimizer then
-// reads a gradient that is still in cache, instead of all gradients at the end of the step.
+// Moves updates of the user's tensors that nobody waits for up to where all they wait for is done:
+// an optimizer then reads a gradient that is still in cache, instead of all at the end of the step.
 // Needs: updates are committed.
 void start_updates_early(Graph& graph);
 
