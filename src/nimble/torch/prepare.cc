@@ -262,7 +262,8 @@ class Preparation {
   bool consider_on_device(const std::string& name, double tolerance,
                           const std::function<DeviceCandidate()>& make,
                           const NamedTensors* names = nullptr) {
-    ConsideredPlan considered{.name = name};
+    ConsideredPlan considered;
+    considered.name = name;
     try {
       DeviceCandidate candidate = make();
       if (!candidate.plan) return false;
@@ -293,7 +294,7 @@ class Preparation {
       const std::string text = text_of(error);
       considered.why_dropped = text.substr(0, text.find('\n'));
       // Throws if the device does not work any more.
-      if (is_of_device(error)) run_on_copies(inputs_, recorded_.live);
+      if (is_of_device(error)) runs_.run(*result_.device, runs_.inputs(), recorded_.live);
     }
     result_.report.considered.push_back(considered);
     return considered.kept;
