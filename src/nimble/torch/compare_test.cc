@@ -41,7 +41,7 @@ TEST(Compare, InfinityAgreesWithItselfOnly) {
 TEST(Compare, TheLargestNumberCounts) {
   EXPECT_EQ(distance(with(-5), with(2)), 7);
   EXPECT_TRUE(agree(with(1000), with(1000.5), 1e-3));
-  EXPECT_FALSE(agree(with(1000), with(1002), 1e-3));
+  EXPECT_FALSE(agree(with(1000), with(1003), 1e-3));
   EXPECT_EQ(largest_change(with(3), with(-1)), 4);
   EXPECT_EQ(distance_of_changes({with(0), with(5)}, {with(1), with(4)}), 2);
 }

@@ -123,9 +123,9 @@ std::optional<Observed> ObservedRuns::run_on_other_values(const TensorFunction& 
                                                           const LiveFunction& live) {
   for (bool in_place : {false, true}) {
     Observed expected;
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      expected.inputs.push_back(input_is_used_[i] ? other_values(inputs_[i], in_place)
-                                                  : inputs_[i]);
+    // All of them: what reads an input that no op was seen to read is what has to be found.
+    for (const at::Tensor& input : inputs_)
+      expected.inputs.push_back(other_values(input, in_place));
     try {
       run_eagerly(function, expected);
     } catch (const std::exception& error) {
